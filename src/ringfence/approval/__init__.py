@@ -1,0 +1,1 @@
+"""Asking somebody: requests, answers, and who is there to answer."""

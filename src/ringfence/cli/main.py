@@ -1,0 +1,44 @@
+"""The entry point: read the command line, call one command, turn errors into messages and exit codes."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+from ringfence.cli.parser import parse
+from ringfence.errors import RingfenceError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run `ringfence` with these arguments and return its exit code."""
+    options = parse(arguments)
+    try:
+        command = getattr(import_module(f"ringfence.cli.{options.command}"), options.command)
+        code: int = command(options)
+    except RingfenceError as error:
+        say(str(error))
+        return error.exit_code
+    except KeyboardInterrupt:
+        say("interrupted")
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has gone. Nothing more can be said there, also not by the interpreter.
+        import os
+
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 1
+    else:
+        return code
+
+
+def say(text: str) -> None:
+    """Say something about Ringfence itself, on standard error."""
+    for line in text.splitlines():
+        sys.stderr.write(f"ringfence: {line}\n")
+    sys.stderr.flush()

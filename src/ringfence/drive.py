@@ -1,0 +1,255 @@
+"""Taking a command's way to its end: in the calling thread, or in an event loop.
+
+A way is a generator that hands out a `Request` where somebody must be asked and a `Pump` where
+something must be waited for.
+"""
+
+from __future__ import annotations
+
+from ringfence.approval import gate
+from ringfence.model.approval import Request
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Generator, Iterator
+    from typing import Literal, Self
+
+    from ringfence.model.approval import Answer, Approver
+    from ringfence.model.output import Output
+    from ringfence.sandbox.capture import Pump, Streams
+
+    Way = Generator[Request | Pump, Answer | None, Output]
+    Chunk = tuple[Literal["stdout", "stderr"], bytes]
+
+
+def finish(way: Way, approver: Approver | None, wait: float) -> Output:
+    """Go all the way."""
+    need = _advance(way, None)
+    while not isinstance(need, _Done):
+        answer = None
+        try:
+            if isinstance(need, Request):
+                answer = gate.ask(approver, need, wait)
+            else:
+                need.run()
+        except BaseException as error:
+            way.throw(error)
+            raise
+        need = _advance(way, answer)
+    return need.output
+
+
+async def finish_async(way: Way, approver: Approver | None, wait: float) -> Output:
+    """Go all the way without blocking the loop; cancelling kills the command."""
+    need = await _advance_async(way, None)
+    while not isinstance(need, _Done):
+        if isinstance(need, Request):
+            need = await _advance_async(way, await gate.ask_async(approver, need, wait))
+        else:
+            try:
+                while not need.done:
+                    await _step(need)
+            except BaseException as error:
+                await _stop(need, way, error)
+                raise
+            need = await _advance_async(way, None)
+    return need.output
+
+
+class Stream:
+    """A running command: iterate over its chunks, then look at `output`. Leaving early kills it."""
+
+    def __init__(self, way: Way, streams: Streams, approver: Approver | None, wait: float) -> None:
+        self._way = way
+        self._approver = approver
+        self._wait = wait
+        self._chunks = _collect(streams)
+        self._pump: Pump | None = None
+        self._output: Output | None = None
+
+    def __enter__(self) -> Self:
+        need = _advance(self._way, None)
+        if isinstance(need, Request):
+            need = _advance(self._way, gate.ask(self._approver, need, self._wait))
+        self._pump = _a_pump(need)
+        return self
+
+    def __iter__(self) -> Iterator[Chunk]:
+        pump = self._started()
+        while not pump.done:
+            try:
+                pump.step(pump.patience())
+            except BaseException:
+                pump.abandon()
+                raise
+            yield from _drain(self._chunks)
+
+    def __exit__(self, *_: object) -> None:
+        pump = self._started()
+        pump.abandon()
+        self._output = _a_result(_advance(self._way, None))
+
+    def cancel(self) -> None:
+        """Kill the command, from any thread."""
+        self._started().kill()
+
+    def signal(self, number: int) -> None:
+        """Pass a signal on to the command."""
+        self._started().running.signal(number)
+
+    @property
+    def output(self) -> Output:
+        """What came of it; only after the `with` block."""
+        return _after(self._output)
+
+    def _started(self) -> Pump:
+        return _entered(self._pump)
+
+
+class AsyncStream:
+    """The same for an event loop."""
+
+    def __init__(self, way: Way, streams: Streams, approver: Approver | None, wait: float) -> None:
+        self._way = way
+        self._approver = approver
+        self._wait = wait
+        self._chunks = _collect(streams)
+        self._pump: Pump | None = None
+        self._output: Output | None = None
+
+    async def __aenter__(self) -> Self:
+        need = await _advance_async(self._way, None)
+        if isinstance(need, Request):
+            answer = await gate.ask_async(self._approver, need, self._wait)
+            need = await _advance_async(self._way, answer)
+        self._pump = _a_pump(need)
+        return self
+
+    async def __aiter__(self) -> AsyncIterator[Chunk]:
+        pump = _entered(self._pump)
+        while not pump.done:
+            await _step(pump)
+            for chunk in _drain(self._chunks):
+                yield chunk
+
+    async def __aexit__(self, *_: object) -> None:
+        import asyncio
+
+        await asyncio.to_thread(_entered(self._pump).abandon)
+        self._output = _a_result(await _advance_async(self._way, None))
+
+    def cancel(self) -> None:
+        """Kill the command."""
+        _entered(self._pump).kill()
+
+    @property
+    def output(self) -> Output:
+        """What came of it; only after the `async with` block."""
+        return _after(self._output)
+
+
+class _Done:
+    """The end of a way."""
+
+    def __init__(self, output: Output) -> None:
+        self.output = output
+
+
+def _advance(way: Way, value: Answer | None) -> Request | Pump | _Done:
+    try:
+        return way.send(value)
+    except StopIteration as end:
+        return _Done(end.value)
+
+
+async def _advance_async(way: Way, value: Answer | None) -> Request | Pump | _Done:
+    """Advance on a worker thread, since starting a sandbox takes milliseconds.
+
+    A cancellation that arrives meanwhile waits for the start, and then takes it back: otherwise the
+    command would run on with nobody to wait for it.
+    """
+    import asyncio
+
+    advancing = asyncio.ensure_future(asyncio.to_thread(_advance, way, value))
+    try:
+        return await asyncio.shield(advancing)
+    except asyncio.CancelledError as error:
+        need = await advancing
+        if not isinstance(need, (_Done, Request)):
+            await _stop(need, way, error)
+        else:
+            way.close()
+        raise
+
+
+async def _step(pump: Pump) -> None:
+    """Wait in the event loop until the pump has something to do, and let it."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    ready = loop.create_future()
+
+    def wake() -> None:
+        if not ready.done():
+            ready.set_result(None)
+
+    patience = pump.patience()
+    timer = None if patience is None else loop.call_later(patience, wake)
+    loop.add_reader(pump.fileno(), wake)
+    try:
+        await ready
+    finally:
+        loop.remove_reader(pump.fileno())
+        if timer is not None:
+            timer.cancel()
+    pump.step(0)
+
+
+async def _stop(pump: Pump, way: Way, error: BaseException) -> None:
+    import asyncio
+    import contextlib
+
+    await asyncio.to_thread(pump.abandon)
+    with contextlib.suppress(BaseException):  # the way raises `error` again once it has recorded it
+        way.throw(error)
+
+
+def _collect(streams: Streams) -> list[Chunk]:
+    chunks: list[Chunk] = []
+    streams.out_sink = lambda data: chunks.append(("stdout", data))
+    streams.err_sink = lambda data: chunks.append(("stderr", data))
+    return chunks
+
+
+def _drain(chunks: list[Chunk]) -> list[Chunk]:
+    taken = chunks[:]
+    chunks.clear()
+    return taken
+
+
+def _a_pump(need: Request | Pump | _Done) -> Pump:
+    if isinstance(need, (Request, _Done)):
+        msg = "a way asks once and then runs"
+        raise TypeError(msg)
+    return need
+
+
+def _a_result(need: Request | Pump | _Done) -> Output:
+    if not isinstance(need, _Done):
+        msg = "a way ends after its command"
+        raise TypeError(msg)
+    return need.output
+
+
+def _entered(pump: Pump | None) -> Pump:
+    if pump is None:
+        msg = "the stream has not been entered: use `with`"
+        raise RuntimeError(msg)
+    return pump
+
+
+def _after(output: Output | None) -> Output:
+    if output is None:
+        msg = "the output is there after the `with` block"
+        raise RuntimeError(msg)
+    return output

@@ -1,0 +1,358 @@
+"""Fence and AsyncFence: where the six steps meet.
+
+`_way` is the way of a command, from top to bottom. It is written once, as a generator that hands out
+the two things that take time, asking a person and waiting for the command; `drive.py` does them in
+the calling thread for `Fence` and in the event loop for `AsyncFence`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from ringfence import drive
+from ringfence.config.load import for_workspace, load
+from ringfence.errors import Denied, ProgramNotFound
+from ringfence.ledger.recorder import LoggingRecorder
+from ringfence.model.approval import Request
+from ringfence.model.decision import Reason
+from ringfence.model.limits import MAX_TIMEOUT
+from ringfence.model.output import Denial, Enforcement, Output
+from ringfence.model.record import Record
+from ringfence.policy.engine import decide
+from ringfence.sandbox import environment
+from ringfence.sandbox.backend import Launch, PlanRequest
+from ringfence.sandbox.capture import Pump, Streams
+from ringfence.sandbox.registry import Registry
+from ringfence.sandbox.survey import installation, look
+from ringfence.session import workspace
+from ringfence.session.context import require
+from ringfence.session.handles import AsyncSession, Session
+from ringfence.session.places import places
+from ringfence.session.sessions import Sessions
+from ringfence.shell.understand import understand
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping
+    from typing import Self
+
+    from ringfence.config.config import Config
+    from ringfence.model.approval import Answer, Approver
+    from ringfence.model.capabilities import Capabilities
+    from ringfence.model.command import Command
+    from ringfence.model.decision import Decision
+    from ringfence.model.record import Event, Recorder
+    from ringfence.sandbox.backend import Backend
+    from ringfence.sandbox.plan import Plan
+    from ringfence.sandbox.survey import Survey
+    from ringfence.session.sessions import SessionState
+
+_ADVICE = (
+    "do not try it again unchanged: ask for less, work inside the workspace,"
+    " or have a person allow it (ringfence run --ask, Fence(approver=…), or the configuration)"
+)
+
+
+class Checked:
+    """What steps 1 to 3 found out about a command: nothing has been asked or started."""
+
+    def __init__(
+        self,
+        *,
+        state: SessionState,
+        config: Config,
+        backend: Backend,
+        cwd: str,
+        wanted: Capabilities,
+        decision: Decision,
+        plan: Plan,
+    ) -> None:
+        self.state = state
+        self.config = config
+        self.backend = backend
+        self.cwd = cwd
+        self.wanted = wanted
+        self.decision = decision
+        self.plan = plan
+
+
+class _Core:
+    """What both doors share: the composed parts and the six steps."""
+
+    def __init__(
+        self,
+        config: Config | None = None,
+        *,
+        approver: Approver | None = None,
+        recorder: Recorder | None = None,
+        registry: Registry | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        self._env = dict(os.environ if env is None else env)
+        self.places = places(self._env)
+        self.config = load(self.places, self._env) if config is None else config
+        self.registry = registry or Registry()
+        self.approver = approver
+        self._recorder: Recorder = recorder or LoggingRecorder()
+        self._configs: dict[str, Config] = {}
+        self._surveys: dict[str, Survey] = {}
+        self.sessions = Sessions(self.places, lambda place: self.config_for(place).baseline(place))
+
+    def config_for(self, place: str) -> Config:
+        """Return the configuration under the ceiling that a workspace sets for itself.
+
+        Read once for each workspace: what a command writes there later narrows the next Fence.
+        """
+        if place not in self._configs:
+            self._configs[place] = for_workspace(self.config, place, self.places)
+        return self._configs[place]
+
+    def backend_for(self, config: Config) -> Backend:
+        """Return the backend that a configuration asks for."""
+        return self.registry.choose(config.backend if config.enabled else "disabled")
+
+    def check(self, command: Command) -> Checked:
+        """Take a command through steps 1 to 3.
+
+        Raises:
+            Denied: its working directory is not in the workspace.
+            RingfenceError: the session, the configuration or the backend cannot be used.
+        """
+        state = self.sessions.get(require(command.session))
+        config = self.config_for(state.workspace)
+        cwd = workspace.inside(command.cwd, state.workspace)
+        understanding = understand(command)
+        backend = self.backend_for(config)
+        wanted = state.baseline if command.capabilities is None else self._resolved(command.capabilities)
+        below, source = wanted, "a ceiling"
+        for ceiling in config.ceilings:
+            narrowed = ceiling.narrow(below, state.workspace)
+            if narrowed != below:
+                below, source = narrowed, ceiling.source
+        decision = decide(
+            understanding,
+            wanted=wanted,
+            baseline=state.baseline,
+            granted=state.granted,
+            ceiling=below,
+            ceiling_source=source,
+            confined=backend.confines,
+        )
+        if cwd is None:
+            reason = Reason("cwd", f"cwd outside workspace root: {command.cwd} is not in {state.workspace}")
+            raise self._denied(state, command, decision.with_verdict("deny", reason), layer="capability")
+        plan = backend.plan(
+            PlanRequest(
+                workspace=state.workspace,
+                capabilities=wanted,
+                survey=self._survey(),
+                private_home=state.private_home,
+                scratch=state.scratch,
+                required=config.required if backend.confines else (),
+            )
+        )
+        return Checked(
+            state=state, config=config, backend=backend, cwd=cwd, wanted=wanted, decision=decision, plan=plan
+        )
+
+    def _way(self, command: Command, streams: Streams, *, limited: bool = True) -> drive.Way:
+        """Take one command all the way; `limited` says whether the default timeout applies."""
+        # 1 to 3: resolve, understand, decide
+        checked = self.check(command)
+        state, decision, config = checked.state, checked.decision, checked.config
+        self._record("decision", state, command, decision.as_dict())
+
+        # 4: ask
+        if decision.verdict == "ask":
+            decision = yield from self._ask(checked, command)
+        if decision.verdict != "allow":
+            raise self._denied(state, command, decision, layer="policy")
+
+        # 5: confine and run
+        timeout = _timeout(command, checked.wanted, config, limited=limited)
+        streams.limit(config.max_output)
+        launch = Launch(
+            argv=command.exec_argv,
+            cwd=checked.cwd,
+            env=environment.build(
+                self._env,
+                {**config.environment_set, **command.env},
+                home=self.places.home,
+                passed=config.environment_pass,
+            ),
+            stdin=streams.stdin is not None,
+        )
+        enclosure = checked.backend.open(checked.plan)
+        try:
+            pump = Pump(enclosure.run(launch), streams, timeout)
+            try:
+                with state.running(pump):
+                    yield pump
+            finally:
+                pump.abandon()
+            output = _output(pump, streams, checked, decision, timeout)
+        except BaseException as error:
+            self._record("failure", state, command, {"error": f"{type(error).__name__}: {error}"})
+            raise
+        finally:
+            enclosure.close()
+
+        # 6: record
+        details = output.as_dict()
+        kept = ("exit_code", "signal", "timed_out", "truncated", "duration_ms", "enforcement")
+        self._record("run", state, command, {name: details[name] for name in kept})
+        return output
+
+    def _ask(self, checked: Checked, command: Command) -> Generator[Request | Pump, Answer | None, Decision]:
+        state, decision = checked.state, checked.decision
+        request = Request(
+            session=state.id,
+            command=str(command),
+            argv=command.exec_argv,
+            cwd=checked.cwd,
+            workspace=state.workspace,
+            decision=decision,
+            wanted=checked.wanted,
+            beyond=checked.wanted.beyond(state.baseline),
+        )
+        self._record("question", state, command, {"beyond": list(request.beyond)})
+        answer = yield request
+        kind, reason, by = (answer.kind, answer.reason, answer.by) if answer else ("deny", "no answer", "")
+        self._record("answer", state, command, {"answer": kind, "reason": reason, "by": by})
+        if kind == "deny":
+            text = f"refused: {reason}" if reason else "refused"
+            return decision.with_verdict("deny", Reason("answer", text))
+        if kind == "session":
+            state.grant(checked.wanted)
+            self._record("grant", state, command, {"granted": list(request.beyond)})
+        return decision.with_verdict("allow", Reason("answer", f"allowed: {kind}"))
+
+    def _resolved(self, wanted: Capabilities) -> Capabilities:
+        """Follow links in granted paths now, so that what is compared is what is mounted."""
+        return wanted.replace(
+            read=tuple(map(os.path.realpath, wanted.read)), write=tuple(map(os.path.realpath, wanted.write))
+        )
+
+    def _survey(self) -> Survey:
+        path = self._env.get("PATH", "")
+        if path not in self._surveys:
+            self._surveys[path] = look(home=self.places.home, path=path, installed=installation(), own=self.places.own)
+        return self._surveys[path]
+
+    def _denied(self, state: SessionState, command: Command, decision: Decision, *, layer: str) -> Denied:
+        reason = decision.reasons[0]
+        denial = Denial(layer=layer, operation="run", subject=str(command), rule=reason.factor, hint=_ADVICE)
+        self._record("decision", state, command, decision.as_dict())
+        return Denied(reason.text, hint=_ADVICE, decision=decision, denial=denial)
+
+    def _record(self, event: Event, state: SessionState, command: Command, details: Mapping[str, object]) -> None:
+        self._recorder.record(Record(event, time.time(), state.id, str(command), details))
+
+
+class Fence(_Core):
+    """The configured engine; a program creates one and opens sessions on it. Needs no event loop."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def session(self, id: str | None = None, workspace: str | os.PathLike[str] | None = None) -> Session:  # noqa: A002  # the contract's name
+        """Open a session: with an id it can be found again, without one it leaves nothing behind.
+
+        Raises:
+            SessionError: the workspace cannot be used.
+        """
+        return Session(self.sessions.open(id, workspace), self)
+
+    def execute(self, command: Command) -> Output:
+        """Take one command all the way and return what came of it.
+
+        Raises:
+            Denied: it was refused.
+            SandboxUnavailable: it could not be confined.
+            RingfenceError: anything else that kept it from running.
+        """
+        return drive.finish(self._way(command, Streams(command.stdin)), self.approver, self.config.approval_wait)
+
+    def stream(self, command: Command) -> drive.Stream:
+        """Start a command whose output is read while it runs."""
+        streams = Streams(command.stdin)
+        return drive.Stream(self._way(command, streams), streams, self.approver, self.config.approval_wait)
+
+    def relay(self, command: Command, streams: Streams, *, limited: bool) -> Output:
+        """Take one command all the way with streams of the caller's, with or without the default timeout."""
+        return drive.finish(self._way(command, streams, limited=limited), self.approver, self.config.approval_wait)
+
+    def close(self) -> None:
+        """Kill what runs and close every session."""
+        self.sessions.close_all()
+
+
+class AsyncFence(_Core):
+    """The same engine for an event loop: the same names, awaited."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def session(self, id: str | None = None, workspace: str | os.PathLike[str] | None = None) -> AsyncSession:  # noqa: A002  # the contract's name
+        """Open a session; see `Fence.session`."""
+        return AsyncSession(self.sessions.open(id, workspace), self)
+
+    async def execute(self, command: Command) -> Output:
+        """Take one command all the way; see `Fence.execute`. Cancelling kills its whole tree."""
+        way = self._way(command, Streams(command.stdin))
+        return await drive.finish_async(way, self.approver, self.config.approval_wait)
+
+    def stream(self, command: Command) -> drive.AsyncStream:
+        """Start a command whose output is read while it runs."""
+        streams = Streams(command.stdin)
+        return drive.AsyncStream(self._way(command, streams), streams, self.approver, self.config.approval_wait)
+
+    async def close(self) -> None:
+        """Kill what runs and close every session."""
+        import asyncio
+
+        await asyncio.to_thread(self.sessions.close_all)
+
+
+def _timeout(command: Command, wanted: Capabilities, config: Config, *, limited: bool) -> float | None:
+    """Return the most specific timeout, within the maximum."""
+    if limited:
+        return min(command.timeout or wanted.limits.timeout or config.timeout, config.max_timeout)
+    asked = command.timeout or wanted.limits.timeout
+    # Without the default timeout the built-in maximum does not hold either; a configured one does.
+    most = config.max_timeout if config.max_timeout < MAX_TIMEOUT else None
+    return most if asked is None else asked if most is None else min(asked, most)
+
+
+def _output(pump: Pump, streams: Streams, checked: Checked, decision: Decision, timeout: float | None) -> Output:
+    end, out, err = pump.exit, streams.out.result(), streams.err.result()
+    if end.failure is not None and not pump.killed:
+        words = err.data.decode("utf-8", "replace").strip()
+        raise ProgramNotFound(f"{end.failure}: {words}" if words else end.failure)
+    notes: tuple[str, ...] = ()
+    if pump.timed_out:
+        notes = (f"killed by its timeout of {timeout:g} s; a longer one can be asked for",)
+    return Output(
+        exit_code=None if pump.timed_out else end.code,
+        signal=9 if pump.timed_out else end.signal,
+        out=out,
+        err=err,
+        timed_out=pump.timed_out,
+        duration_ms=pump.duration * 1000,
+        decision=decision,
+        enforcement=Enforcement(
+            backend=checked.backend.name,
+            confined=checked.backend.confines,
+            layers=checked.plan.layers,
+            limits=pump.running.limits,
+            missing=checked.plan.missing,
+        ),
+        notes=notes,
+    )

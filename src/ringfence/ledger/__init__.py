@@ -1,0 +1,1 @@
+"""The record of what was decided and run."""

@@ -1,0 +1,1 @@
+"""Plain frozen values that every other folder speaks in; no I/O."""

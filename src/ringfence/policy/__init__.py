@@ -1,0 +1,1 @@
+"""Deciding: rules and the capability check, as functions of values."""

@@ -1,0 +1,120 @@
+"""The seam between the steps of a command and whatever confines it."""
+
+from __future__ import annotations
+
+from ringfence.model.guarantees import REQUIRED
+from ringfence.model.value import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Protocol
+
+    from ringfence.model.capabilities import Capabilities
+    from ringfence.model.output import Missing
+    from ringfence.sandbox.plan import Plan
+    from ringfence.sandbox.survey import Survey
+
+
+class Availability(Value):
+    """Whether a backend works here; if not, a stable word for why, a sentence, and the exact fix."""
+
+    available: bool
+    reason: str = ""
+    message: str = ""
+    fix: str = ""
+    detail: str = ""
+
+
+class Guarantees(Value):
+    """What a backend keeps on this machine, and what it does not."""
+
+    kept: tuple[str, ...]
+    missing: tuple[Missing, ...] = ()
+
+
+class PlanRequest(Value):
+    """Everything a plan depends on, as values.
+
+    `private_home` and `scratch` are directories of ours; `None` asks for one in memory that is gone
+    with the command.
+    """
+
+    workspace: str
+    capabilities: Capabilities
+    survey: Survey
+    private_home: str | None = None
+    scratch: str | None = None
+    required: tuple[str, ...] = tuple(REQUIRED)
+
+
+class Launch(Value):
+    """One command for an enclosure; its environment is complete, nothing is added."""
+
+    argv: tuple[str, ...]
+    cwd: str
+    env: Mapping[str, str]
+    stdin: bool = False
+
+    def __hash__(self) -> int:
+        return hash((self.argv, self.cwd, *sorted(self.env.items())))
+
+
+class Exit(Value):
+    """How a command ended. `failure` is set when it never started, with the launcher's own words."""
+
+    code: int | None
+    signal: int | None = None
+    failure: str | None = None
+
+
+if TYPE_CHECKING:
+
+    class Running(Protocol):
+        """A started command as descriptors; whoever drives it reads, waits and closes."""
+
+        stdin: int | None
+        stdout: int
+        stderr: int
+        exited: int
+        limits: Mapping[str, str]
+
+        def kill(self) -> None:
+            """Kill every process of the command; safe to call from any thread, any number of times."""
+
+        def signal(self, number: int) -> None:
+            """Pass a signal on to the command, as a terminal would."""
+
+        def finish(self) -> Exit:
+            """Reap what is left, and tell how the command ended. Called once, after `exited` is readable."""
+
+    class Enclosure(Protocol):
+        """A live confined place."""
+
+        def run(self, launch: Launch) -> Running:
+            """Start one command."""
+
+        def close(self) -> None:
+            """Kill what runs and leave nothing behind."""
+
+    class Backend(Protocol):
+        """A way to confine."""
+
+        name: str
+        confines: bool
+
+        def probe(self) -> Availability:
+            """Say whether it works here; really tried, cached."""
+
+        def guarantees(self) -> Guarantees:
+            """Say what it keeps on this machine."""
+
+        def plan(self, request: PlanRequest) -> Plan:
+            """Compute what it will make true, without touching the system.
+
+            Raises:
+                UnsupportedPolicy: something asked for cannot be kept.
+            """
+
+        def open(self, plan: Plan) -> Enclosure:
+            """Make a place for commands."""

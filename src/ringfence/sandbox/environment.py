@@ -1,0 +1,44 @@
+"""The environment of a command: an allowlist, what the caller sets, and nothing else."""
+
+from __future__ import annotations
+
+from ringfence.errors import ConfigError
+from ringfence.sandbox.tables import DEFAULT_PATH, ENVIRONMENT, FORBIDDEN_ENVIRONMENT
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+def matches(name: str, patterns: Iterable[str]) -> bool:
+    """Tell whether a variable is named by one of `patterns` (`NAME` or `PREFIX*`)."""
+    return any(name == p or (p.endswith("*") and name.startswith(p[:-1])) for p in patterns)
+
+
+def build(
+    inherited: Mapping[str, str], wanted: Mapping[str, str], *, home: str, passed: Iterable[str] = ()
+) -> dict[str, str]:
+    """Return the complete environment of a command.
+
+    `inherited` is the caller's own, of which the listed names and `passed` are taken; `wanted` is set
+    on top.
+
+    Raises:
+        ConfigError: `wanted` names a variable that is never set.
+    """
+    names = (*ENVIRONMENT, *passed)
+    env = {
+        name: value
+        for name, value in inherited.items()
+        if matches(name, names) and not matches(name, FORBIDDEN_ENVIRONMENT)
+    }
+    for name, value in wanted.items():
+        if matches(name, FORBIDDEN_ENVIRONMENT):
+            msg = f"the variable {name} is never set inside: it steers a loader, an interpreter or a host socket"
+            raise ConfigError(msg, hint=f"set it within the command itself: -c '{name}=… program'")
+        env[name] = value
+    env.setdefault("PATH", DEFAULT_PATH)
+    env.setdefault("LANG", "C.UTF-8")
+    env["HOME"] = home
+    env["RINGFENCE"] = "1"
+    return env

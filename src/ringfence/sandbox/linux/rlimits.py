@@ -1,0 +1,43 @@
+"""Ceilings that the kernel keeps for each process."""
+
+from __future__ import annotations
+
+import os
+import resource
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ringfence.model.limits import Limits
+
+_DEFAULT_TASKS = 4096
+
+
+def apply(pid: int, limits: Limits) -> dict[str, str]:
+    """Lower the ceilings of a process that has not started its command yet; say what was applied.
+
+    What the caller's own ceilings already keep lower stays lower.
+    """
+    applied: dict[str, str] = {}
+
+    def put(name: str, kind: int, value: int, unit: str) -> None:
+        _, hard = resource.prlimit(pid, kind)
+        ceiling = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.prlimit(pid, kind, (ceiling, ceiling))
+        applied[name] = f"{ceiling // (2**20) if unit == 'MiB' else ceiling} {unit} each process (rlimit)"
+
+    if limits.memory_mb:
+        put("memory", resource.RLIMIT_DATA, int(limits.memory_mb) * 2**20, "MiB")
+    if limits.open_files:
+        put("open_files", resource.RLIMIT_NOFILE, int(limits.open_files), "files")
+    if limits.cpu_seconds:
+        put("cpu", resource.RLIMIT_CPU, int(limits.cpu_seconds), "s")
+    if limits.file_size_mb:
+        put("file_size", resource.RLIMIT_FSIZE, int(limits.file_size_mb) * 2**20, "MiB")
+    if os.geteuid() != 0:
+        _, hard = resource.prlimit(pid, resource.RLIMIT_NPROC)
+        tasks = int(limits.tasks or _DEFAULT_TASKS)
+        tasks = tasks if hard == resource.RLIM_INFINITY else min(tasks, hard)
+        resource.prlimit(pid, resource.RLIMIT_NPROC, (tasks, tasks))
+        applied["tasks"] = f"{tasks} (rlimit)"
+    resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))
+    return applied

@@ -1,0 +1,140 @@
+"""Starting one program with exactly the descriptors it is given."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import TypeVar
+
+    T = TypeVar("T")
+
+_STANDARD = 3
+# Python ignores SIGPIPE and SIGXFSZ; a command must not inherit that, nor anything a host program set.
+_SIGNALS = tuple(n for n in range(1, 65) if n not in {9, 19, 32, 33})
+
+
+def pipe() -> tuple[int, int]:
+    """Make a pipe whose ends are never 0, 1 or 2, even where the caller has closed those."""
+    ends = os.pipe()
+    return lifted(ends[0]), lifted(ends[1])
+
+
+def lifted(fd: int) -> int:
+    """Move a descriptor out of the range of the standard ones."""
+    if fd >= _STANDARD:
+        return fd
+    import fcntl
+
+    high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _STANDARD)
+    os.close(fd)
+    return high
+
+
+def spawn(
+    path: str,
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    standard: tuple[int, int, int],
+    keep: Iterable[int] = (),
+    cwd: str | None = None,
+) -> int:
+    """Start `path` in a process group of its own and return its process id.
+
+    It gets `standard` as 0, 1, 2, the descriptors in `keep` under their own numbers, and no others.
+    """
+    kept = set(keep)
+    actions: list[tuple[object, ...]] = [(os.POSIX_SPAWN_DUP2, fd, n) for n, fd in enumerate(standard)]
+    # Duplicating a descriptor onto itself in the child clears its close-on-exec flag there alone.
+    actions += [(os.POSIX_SPAWN_DUP2, fd, fd) for fd in kept]
+    actions += [(os.POSIX_SPAWN_CLOSE, fd) for fd in _inheritable() if fd not in kept]
+    if cwd is not None:
+        argv = ("/bin/sh", "-c", 'cd -- "$0" && exec "$@"', cwd, path, *argv[1:])
+        path = "/bin/sh"
+    return on_lasting_thread(
+        lambda: os.posix_spawn(
+            path,
+            list(argv),
+            env,
+            file_actions=actions,
+            setpgroup=0,
+            setsigmask=(),
+            setsigdef=_SIGNALS,
+        )
+    )
+
+
+def _inheritable() -> list[int]:
+    """Find descriptors that other code in this process left open for children."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        fd = int(name)
+        try:
+            if fd >= _STANDARD and os.get_inheritable(fd):
+                found.append(fd)
+        except OSError:
+            continue  # it was the listing's own
+    return found
+
+
+def on_lasting_thread(call: Callable[[], T]) -> T:
+    """Run `call` on a thread that lives as long as this process.
+
+    The kernel's "kill me when my parent dies" follows the thread that started a program, not its
+    process: a command started by a worker thread would die with that thread.
+    """
+    threading = sys.modules.get("threading")
+    if threading is None or threading.current_thread() is threading.main_thread():
+        return call()
+    return _Starter.current().call(call)
+
+
+class _Starter:
+    """One daemon thread that starts programs for all the others."""
+
+    _instance: _Starter | None = None
+
+    def __init__(self) -> None:
+        import queue
+        import threading
+
+        self._pid = os.getpid()
+        self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        threading.Thread(target=self._serve, name="ringfence-starter", daemon=True).start()
+
+    @classmethod
+    def current(cls) -> _Starter:
+        # After a fork the thread is not there any more; the process id tells.
+        starter = cls._instance
+        if starter is None or starter._pid != os.getpid():
+            starter = cls._instance = cls()
+        return starter
+
+    def _serve(self) -> None:
+        while True:
+            self._calls.get()()
+
+    def call(self, call: Callable[[], T]) -> T:
+        import threading
+
+        done = threading.Event()
+        result: list[T] = []
+        failure: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                result.append(call())
+            except BaseException as error:  # noqa: BLE001  # raised again in the calling thread
+                failure.append(error)
+            finally:
+                done.set()
+
+        self._calls.put(run)
+        done.wait()
+        if failure:
+            raise failure[0]
+        return result[0]

@@ -1,0 +1,128 @@
+"""What this machine has: looked at once, so that planning is a function of values."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+
+from ringfence.model.paths import covered, is_below, normal
+from ringfence.model.value import Value
+from ringfence.sandbox import tables
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class Place(Value):
+    """An existing path: a directory, a file, or a link with its literal target."""
+
+    path: str
+    kind: str = "dir"
+    real: str = ""
+
+
+class Survey(Value):
+    """The facts that a plan is made from."""
+
+    home: str
+    as_root: bool
+    system: tuple[Place, ...] = ()
+    linked: tuple[Place, ...] = ()
+    toolchains: tuple[Place, ...] = ()
+    hidden: tuple[Place, ...] = ()
+    root_only: tuple[Place, ...] = ()
+    emptied: tuple[Place, ...] = ()
+    guarded: tuple[Place, ...] = ()
+    concealed: tuple[Place, ...] = ()
+
+
+def look(*, home: str, path: str, installed: Iterable[str], own: Iterable[str]) -> Survey:
+    """Look at the machine: `path` is the caller's PATH, `own` are our configuration and state."""
+    as_root = os.geteuid() == 0
+    return Survey(
+        home=home,
+        as_root=as_root,
+        system=_places((*tables.SYSTEM, *tables.MACHINE)),
+        linked=_linked(),
+        toolchains=_toolchains(home, path),
+        hidden=_places(os.path.join(home, name) for name in tables.HIDDEN),
+        root_only=_places(tables.ROOT_ONLY) if as_root else (),
+        emptied=_places(tables.EMPTIED),
+        guarded=_places(dict.fromkeys(installed)),
+        concealed=_places(dict.fromkeys(own)),
+    )
+
+
+def installation() -> tuple[str, ...]:
+    """Name where our code and its interpreter lie: read-only inside, wherever that is.
+
+    The package's parent counts as well: a module planted beside the package would be imported.
+    """
+    package = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+    return (os.path.dirname(package), os.path.realpath(sys.prefix), os.path.realpath(sys.base_prefix))
+
+
+def _place(path: str) -> Place | None:
+    try:
+        mode = os.lstat(path).st_mode
+    except OSError:
+        return None
+    if stat.S_ISLNK(mode):
+        real = os.path.realpath(path)
+        if covered(real, tables.SYSTEM):
+            return Place(path, "link", os.readlink(path))
+        return Place(path, "dir" if os.path.isdir(real) else "file", real) if os.path.exists(real) else None
+    return Place(path, "dir" if stat.S_ISDIR(mode) else "file", path)
+
+
+def _places(paths: Iterable[str]) -> tuple[Place, ...]:
+    return tuple(place for place in map(_place, paths) if place)
+
+
+def _linked() -> tuple[Place, ...]:
+    """Find the files behind links from /etc that lie outside the directories shown anyway."""
+    found: dict[str, Place] = {}
+    for path in tables.LINKED:
+        real = os.path.realpath(path)
+        shown = covered(real, (*tables.SYSTEM, "/proc", "/dev"))
+        if os.path.islink(path) and not shown and os.path.isfile(real):
+            found[real] = Place(real, "file", real)
+    return tuple(found.values())
+
+
+def _toolchains(home: str, path: str) -> tuple[Place, ...]:
+    """Find what has to be shown so that the programs on `path` run."""
+    found: dict[str, Place] = {}
+    for entry in path.split(os.pathsep):
+        if not entry.startswith("/"):
+            continue
+        for root in _roots(normal(entry), home):
+            real = os.path.realpath(root)
+            if root not in found and os.path.isdir(real) and not is_below(home, real) and real != "/":
+                found[root] = Place(root, "dir", real)
+    return tuple(p for p in found.values() if not covered(p.path, [q for q in found if q != p.path]))
+
+
+def _roots(entry: str, home: str) -> list[str]:
+    if covered(entry, (*tables.SYSTEM, "/proc", "/sys", "/dev", "/run", "/tmp")):  # noqa: S108  # a name to compare with
+        return []
+    if os.path.basename(entry) == "bin" and os.path.isfile(os.path.join(os.path.dirname(entry), "pyvenv.cfg")):
+        return [os.path.dirname(entry), *_base_of(os.path.join(entry, "python3"), home)]
+    if not is_below(entry, home):
+        return [entry]
+    inner = entry[len(home) :].lstrip("/")
+    for name in tables.TOOLCHAINS:
+        if is_below("/" + inner, "/" + name):
+            names = (name, *tables.COMPANIONS.get(name, ()))
+            return [os.path.join(home, n) for n in names]
+    hidden = [os.path.join(home, name) for name in tables.HIDDEN]
+    return [] if entry == home or covered(entry, hidden) else [entry]
+
+
+def _base_of(python: str, home: str) -> list[str]:
+    """Find the installation that a virtual environment's interpreter links to."""
+    real = os.path.realpath(python)
+    root = os.path.dirname(os.path.dirname(real))
+    return [root] if os.path.isfile(real) and is_below(root, home) and root != home else []

@@ -1,0 +1,1 @@
+"""Sessions, workspaces and their homes."""

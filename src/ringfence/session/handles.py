@@ -1,0 +1,202 @@
+"""What a program holds of a session."""
+
+from __future__ import annotations
+
+from ringfence.model.command import Command
+from ringfence.session import context
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from contextvars import Token
+    from typing import Protocol, Self
+
+    from ringfence.drive import AsyncStream, Stream
+    from ringfence.model.capabilities import Capabilities
+    from ringfence.model.output import Output
+    from ringfence.session.sessions import Sessions, SessionState
+
+    class Executor(Protocol):
+        """The seam that a session needs of a Fence."""
+
+        sessions: Sessions
+
+        def execute(self, command: Command) -> Output:
+            """Run one command."""
+
+        def stream(self, command: Command) -> Stream:
+            """Start one command."""
+
+    class AsyncExecutor(Protocol):
+        """The seam that a session needs of an AsyncFence."""
+
+        sessions: Sessions
+
+        async def execute(self, command: Command) -> Output:
+            """Run one command."""
+
+        def stream(self, command: Command) -> AsyncStream:
+            """Start one command."""
+
+
+class _Handle:
+    """What both kinds of sessions have."""
+
+    def __init__(self, state: SessionState, sessions: Sessions) -> None:
+        self._state = state
+        self._sessions = sessions
+        self._token: Token[str | None] | None = None
+
+    @property
+    def id(self) -> str:
+        """The session's id; an ephemeral one has a name of its own."""
+        return self._state.id
+
+    @property
+    def workspace(self) -> str:
+        """The directory it works in."""
+        return self._state.workspace
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The baseline that its commands may use unasked."""
+        return self._state.baseline
+
+    def cancel(self) -> None:
+        """Kill every command that runs in it; from any thread."""
+        self._state.cancel()
+
+    def _enter(self) -> None:
+        self._token = context.enter(self.id)
+
+    def _leave(self) -> None:
+        if self._token is not None:
+            context.leave(self._token)
+            self._token = None
+
+    def _command(
+        self,
+        command: str | Sequence[str],
+        *,
+        cwd: str | None,
+        env: Mapping[str, str] | None,
+        stdin: bytes | str | None,
+        capabilities: Capabilities | None,
+        timeout: float | None,
+    ) -> Command:
+        return Command.of(
+            command,
+            session=self.id,
+            cwd=cwd,
+            env=env or {},
+            stdin=stdin.encode() if isinstance(stdin, str) else stdin,
+            capabilities=capabilities,
+            timeout=timeout,
+        )
+
+
+class Session(_Handle):
+    """One agent's run."""
+
+    def __init__(self, state: SessionState, fence: Executor) -> None:
+        super().__init__(state, fence.sessions)
+        self._fence = fence
+
+    def __enter__(self) -> Self:
+        self._enter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._leave()
+        self.close()
+
+    def run(
+        self,
+        command: str | Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes | str | None = None,
+        capabilities: Capabilities | None = None,
+        timeout: float | None = None,
+    ) -> Output:
+        """Run a command to its end; a string is shell text, a list is a program and its arguments.
+
+        Raises:
+            Denied: it was refused.
+            SandboxUnavailable: it could not be confined.
+        """
+        return self._fence.execute(
+            self._command(command, cwd=cwd, env=env, stdin=stdin, capabilities=capabilities, timeout=timeout)
+        )
+
+    def stream(
+        self,
+        command: str | Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes | str | None = None,
+        capabilities: Capabilities | None = None,
+        timeout: float | None = None,
+    ) -> Stream:
+        """Run a command and read its output meanwhile: `with s.stream(…) as run: for chunk in run`."""
+        return self._fence.stream(
+            self._command(command, cwd=cwd, env=env, stdin=stdin, capabilities=capabilities, timeout=timeout)
+        )
+
+    def close(self) -> None:
+        """Kill what runs; an ephemeral session leaves nothing behind."""
+        self._sessions.close(self.id)
+
+
+class AsyncSession(_Handle):
+    """One agent's run, in an event loop."""
+
+    def __init__(self, state: SessionState, fence: AsyncExecutor) -> None:
+        super().__init__(state, fence.sessions)
+        self._fence = fence
+
+    async def __aenter__(self) -> Self:
+        self._enter()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._leave()
+        await self.close()
+
+    async def run(
+        self,
+        command: str | Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes | str | None = None,
+        capabilities: Capabilities | None = None,
+        timeout: float | None = None,
+    ) -> Output:
+        """Run a command to its end; see `Session.run`. Cancelling kills its whole tree."""
+        return await self._fence.execute(
+            self._command(command, cwd=cwd, env=env, stdin=stdin, capabilities=capabilities, timeout=timeout)
+        )
+
+    def stream(
+        self,
+        command: str | Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes | str | None = None,
+        capabilities: Capabilities | None = None,
+        timeout: float | None = None,
+    ) -> AsyncStream:
+        """Run a command and read its output meanwhile: `async with s.stream(…) as run: async for …`."""
+        return self._fence.stream(
+            self._command(command, cwd=cwd, env=env, stdin=stdin, capabilities=capabilities, timeout=timeout)
+        )
+
+    async def close(self) -> None:
+        """Kill what runs; an ephemeral session leaves nothing behind."""
+        import asyncio
+
+        await asyncio.to_thread(self._sessions.close, self.id)

@@ -1,0 +1,84 @@
+"""Which directory a session works in, and which ones it never may."""
+
+from __future__ import annotations
+
+import os
+
+from ringfence.errors import SessionError
+from ringfence.model.paths import covered, is_below
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ringfence.session.places import Places
+
+_NEVER = ("/", "/home", "/tmp", "/var", "/var/tmp", "/opt", "/usr", "/usr/local", "/srv", "/mnt", "/media")  # noqa: S108  # refused
+_NEVER_BELOW = ("/proc", "/sys", "/dev", "/run", "/boot", "/etc", "/bin", "/sbin", "/lib", "/usr/bin", "/usr/sbin")
+
+
+def directory_name(identity: str) -> str:
+    """Return a directory name for any session id or path: 32 hexadecimal characters."""
+    import hashlib
+    import json
+
+    return hashlib.sha256(json.dumps(identity).encode()).digest()[:16].hex()
+
+
+def check(path: str | os.PathLike[str], places: Places) -> str:
+    """Return the real path of a directory that may be a workspace.
+
+    Raises:
+        SessionError: it is none, cannot be used, or is too much to hand over.
+    """
+    given = os.path.abspath(os.path.expanduser(os.fspath(path)))
+    real = os.path.realpath(given)
+    if not os.path.isdir(real):
+        what = "is not a directory" if os.path.exists(real) else "does not exist"
+        msg = f"the workspace {given} {what}"
+        raise SessionError(msg, hint="make it first, or name another one with --workspace")
+    a_home = is_below(places.home, real) or _is_a_home(real)
+    if a_home or real in _NEVER or covered(real, _NEVER_BELOW):
+        why = "is or contains a home" if a_home else "belongs to the system"
+        msg = f"{real} {why}: too much to be a workspace"
+        raise SessionError(msg, hint="choose the directory of one project, with --workspace DIR")
+    for own in places.own:
+        inside = is_below(real, own) and not is_below(real, os.path.join(places.state, "workspaces"))
+        if is_below(own, real) or inside:
+            msg = f"{real} holds Ringfence's own {own}, or lies in it"
+            raise SessionError(msg, hint="choose another directory")
+    if not os.access(real, os.R_OK | os.X_OK):
+        msg = f"the workspace {real} cannot be read"
+        raise SessionError(msg, hint="check its owner and mode")
+    return real
+
+
+def _is_a_home(real: str) -> bool:
+    import pwd
+
+    own = pwd.getpwuid(os.getuid()).pw_dir
+    return real == "/root" or os.path.dirname(real) in {"/home", "/Users"} or is_below(own, real)
+
+
+def project_around(cwd: str, places: Places) -> str:
+    """Return the git work tree around `cwd` where it may be a workspace, else `cwd` itself.
+
+    Nothing of the repository is read: its mere outline decides, and only if it is the user's own.
+    """
+    directory = os.path.realpath(cwd)
+    found = directory
+    while directory != os.path.dirname(directory):
+        if os.path.lexists(os.path.join(directory, ".git")) and os.stat(directory).st_uid == os.geteuid():
+            found = directory
+            break
+        directory = os.path.dirname(directory)
+    try:
+        return check(found, places)
+    except SessionError:
+        return check(cwd, places)
+
+
+def inside(cwd: str | None, workspace: str) -> str | None:
+    """Return the real working directory for a command, or `None` if it is not in the workspace."""
+    if cwd is None:
+        return workspace
+    real = os.path.realpath(os.path.join(workspace, cwd))
+    return real if is_below(real, workspace) and os.path.isdir(real) else None
