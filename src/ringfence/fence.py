@@ -247,7 +247,7 @@ class _Core:
         return Denied(reason.text, hint=_ADVICE, decision=decision, denial=denial)
 
     def _record(self, event: Event, state: SessionState, command: Command, details: Mapping[str, object]) -> None:
-        self._recorder.record(Record(event, time.time(), state.id, str(command), details))
+        self._recorder.record(Record(event, time.time(), state.id, command, details))
 
 
 class Fence(_Core):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 
@@ -13,10 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _INTERRUPTED = 130
+_STDERR = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run `ringfence` with these arguments and return its exit code."""
+    _open_standard()
     options = parse(arguments)
     try:
         command = getattr(import_module(f"ringfence.cli.{options.command}"), options.command)
@@ -29,12 +32,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _INTERRUPTED
     except BrokenPipeError:
         # Whoever read our output has gone. Nothing more can be said there, also not by the interpreter.
-        import os
-
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 1
     else:
         return code
+
+
+def _open_standard() -> None:
+    """Put /dev/null where a standard descriptor is closed, before something else gets its number."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
+        os.set_inheritable(fd, True)
+    os.close(fd)
 
 
 def say(text: str) -> None:

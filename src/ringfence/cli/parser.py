@@ -37,16 +37,23 @@ examples:
 """
 
 
+def _formatter(prog: str) -> argparse.HelpFormatter:
+    # Given no width, argparse imports shutil to measure the terminal, for every option it adds.
+    return argparse.RawDescriptionHelpFormatter(prog, width=100, max_help_position=32)
+
+
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line."""
     top = argparse.ArgumentParser(
         prog="ringfence",
         description="Run a command that you do not trust: confined by the kernel, and on the record.",
         epilog="try: ringfence run -- ls -la     ringfence status     ringfence run --help",
+        formatter_class=_formatter,
         allow_abbrev=False,
     )
     top.add_argument("--version", action="version", version=f"ringfence {__version__}")
-    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    # Without `prog` here argparse formats a usage line to find it, and imports shutil for that.
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True, prog="ringfence")
 
     run = _sub(commands, "run", "run a command confined", _RUN_EXAMPLES)
     _session_options(run)
@@ -84,7 +91,7 @@ def _sub(
         help=about,
         description=about[0].upper() + about[1:] + ".",
         epilog=examples,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_formatter,
         allow_abbrev=False,
     )
 

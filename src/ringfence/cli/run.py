@@ -51,7 +51,7 @@ def _run(options: argparse.Namespace) -> Output:
     with make_fence(options, _approver(options)) as fence:
         state = open_session(fence, options)
         command = make_command(options, state, argv=tuple(options.argv), text=options.text, env=_environment(options))
-        stdin = None if options.no_stdin or not _is_open(0) else 0
+        stdin = None if options.no_stdin else 0
         streams = Streams(stdin) if options.json else Streams(stdin, out_sink=_to(1), err_sink=_to(2), keep=False)
         with _signals_passed_on(state, command.timeout):
             output = fence.relay(command, streams, limited=options.json)
@@ -144,14 +144,6 @@ def _to(fd: int) -> Sink:
             view = view[os.write(fd, view) :]
 
     return write
-
-
-def _is_open(fd: int) -> bool:
-    try:
-        os.fstat(fd)
-    except OSError:
-        return False
-    return True
 
 
 def _refusal(error: RingfenceError) -> dict[str, object]:

@@ -70,7 +70,7 @@ def _text(path: str, *, owner: int | None = None, follow: bool = True) -> str | 
     except OSError as error:
         msg = f"{path} cannot be read: {error.strerror}"
         raise ConfigError(msg, hint="make it a readable regular file, or remove it") from error
-    with open(fd, "rb") as file:
+    try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
             msg = f"{path} is not a regular file"
@@ -78,7 +78,11 @@ def _text(path: str, *, owner: int | None = None, follow: bool = True) -> str | 
         if owner is not None and (status.st_uid != owner or status.st_mode & 0o022):
             msg = f"{path} must belong to root and be writable by root alone"
             raise ConfigError(msg, hint=f"sudo chown root:root {path} && sudo chmod 644 {path}")
-        data = file.read(_MAX_BYTES + 1)
+        data = b""
+        while len(data) <= _MAX_BYTES and (chunk := os.read(fd, _MAX_BYTES)):
+            data += chunk
+    finally:
+        os.close(fd)
     if len(data) > _MAX_BYTES:
         msg = f"{path} is larger than a configuration may be"
         raise ConfigError(msg, hint="keep it below 1 MiB")

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Literal, Protocol
 
+    from ringfence.model.command import Command
+
     Event = Literal["decision", "question", "answer", "grant", "run", "failure"]
 
     class Recorder(Protocol):
@@ -24,7 +26,7 @@ class Record(Value):
     event: Event
     time: float
     session: str
-    command: str
+    command: Command
     details: Mapping[str, object] = {}
 
     def __hash__(self) -> int:
@@ -36,6 +38,6 @@ class Record(Value):
             "event": self.event,
             "time": self.time,
             "session": self.session,
-            "command": self.command,
+            "command": str(self.command),
             **self.details,
         }

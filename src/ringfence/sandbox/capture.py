@@ -204,6 +204,8 @@ class Pump:
 
     def kill(self) -> None:
         """Kill the command's tree; the pump then comes to its end by itself, within bounds."""
+        if self._gone:
+            return
         if not self.killed:
             self.killed = True
             self._deadline = time.monotonic() + _REAP_SECONDS

@@ -51,6 +51,11 @@ class Registry:
         self._makers[name] = (priority, make)
         self._made.pop(name, None)
 
+    def remove(self, name: str) -> None:
+        """Take a backend out, so that nothing chooses it."""
+        self._makers.pop(name, None)
+        self._made.pop(name, None)
+
     def names(self) -> list[str]:
         """Name all of them, strongest first."""
         return sorted(self._makers, key=lambda name: (-self._makers[name][0], name))

@@ -106,7 +106,7 @@ def _toolchains(home: str, path: str) -> tuple[Place, ...]:
 
 
 def _roots(entry: str, home: str) -> list[str]:
-    if covered(entry, (*tables.SYSTEM, "/proc", "/sys", "/dev", "/run", "/tmp")):  # noqa: S108  # a name to compare with
+    if covered(entry, (*tables.SYSTEM, "/proc", "/sys", "/dev", "/run")):
         return []
     if os.path.basename(entry) == "bin" and os.path.isfile(os.path.join(os.path.dirname(entry), "pyvenv.cfg")):
         return [os.path.dirname(entry), *_base_of(os.path.join(entry, "python3"), home)]

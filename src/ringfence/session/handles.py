@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ringfence.errors import SessionError
 from ringfence.model.command import Command
 from ringfence.session import context
 
@@ -84,6 +85,9 @@ class _Handle:
         capabilities: Capabilities | None,
         timeout: float | None,
     ) -> Command:
+        if self._state.closed:
+            msg = f"the session {self.id} is closed"
+            raise SessionError(msg, hint="open a new one with fence.session(…)")
         return Command.of(
             command,
             session=self.id,

@@ -151,13 +151,13 @@ class Sessions:
         else:
             place = workspace.check(directory, self._places)
         if session_id is not None or directory is not None:
-            private_home = home.private_home(self._places, workspace.directory_name(place))
+            private_home = home.private_home(self._places, workspace.name_of(place))
         scratch: str | None = None
         if not single_use:
             shelf = private_directory(os.path.join(root, "scratch"))
             _sweep(shelf)
             # A session may work in several places over time; its /tmp goes with the place.
-            suffix = "" if session_id is None else "-" + workspace.directory_name(place)[:8]
+            suffix = "" if session_id is None else "-" + workspace.directory_name(place)[:16]
             scratch = private_directory(os.path.join(shelf, name + suffix))
             os.utime(scratch)
             if session_id is None:

@@ -11,16 +11,23 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ringfence.session.places import Places
 
+_MAX_NAME = 200
 _NEVER = ("/", "/home", "/tmp", "/var", "/var/tmp", "/opt", "/usr", "/usr/local", "/srv", "/mnt", "/media")  # noqa: S108  # refused
 _NEVER_BELOW = ("/proc", "/sys", "/dev", "/run", "/boot", "/etc", "/bin", "/sbin", "/lib", "/usr/bin", "/usr/sbin")
 
 
-def directory_name(identity: str) -> str:
-    """Return a directory name for any session id or path: 32 hexadecimal characters."""
+def directory_name(session_id: str) -> str:
+    """Return a directory name for any session id: 32 hexadecimal characters."""
     import hashlib
     import json
 
-    return hashlib.sha256(json.dumps(identity).encode()).digest()[:16].hex()
+    return hashlib.sha256(json.dumps(session_id).encode()).digest()[:16].hex()
+
+
+def name_of(path: str) -> str:
+    """Return a directory name for a path: readable, or a digest where that would be too long."""
+    name = path.strip("/").replace("%", "%25").replace("/", "%2F")
+    return name if len(os.fsencode(name)) <= _MAX_NAME else directory_name(path)
 
 
 def check(path: str | os.PathLike[str], places: Places) -> str:

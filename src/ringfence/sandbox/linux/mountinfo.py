@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from ringfence.model.paths import is_below
 from ringfence.model.value import Value
+from ringfence.sandbox.plan import deepest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from ringfence.sandbox.plan import Mount
 
@@ -44,41 +45,46 @@ def _unescape(text: str) -> str:
     return text
 
 
-def differences(plan: Iterable[Mount], actual: Sequence[Mounted], host: Sequence[Mounted]) -> list[str]:
-    """Name every way in which `actual` is not what `plan` says; empty means equal.
+class Expected:
+    """The mount table that a plan leads to, on a host with this table of its own."""
 
-    `host` is the host's own table: what is mounted there below a source comes along with it.
-    """
-    wanted = {m.target: m for m in plan if m.kind != "link"}
-    there = {m.point: m for m in actual}
-    wrong = [f"{target} is not mounted" for target in wanted if target not in there]
-    brought = {
-        _moved(below.point, mount)
-        for mount in wanted.values()
-        if mount.kind == "bind"
-        for below in host
-        if below.point != mount.source and is_below(below.point, mount.source)
-    }
-    for point, mounted in there.items():
-        mount = wanted.get(point)
+    def __init__(self, plan: Iterable[Mount], host: Sequence[Mounted]) -> None:
+        self._wanted = {m.target: m for m in plan if m.kind != "link"}
+        # What is mounted on the host below a source comes along with it.
+        self._brought = {
+            _moved(below.point, mount)
+            for mount in self._wanted.values()
+            if mount.kind == "bind"
+            for below in host
+            if below.point != mount.source and is_below(below.point, mount.source)
+        }
+
+    def differences(self, actual: Iterable[Mounted]) -> list[str]:
+        """Name every way in which a mount table is not the expected one; empty means equal."""
+        there = {m.point: m for m in actual}
+        wrong = [f"{target} is not mounted" for target in self._wanted if target not in there]
+        return wrong or [text for mounted in there.values() for text in self._wrong_with(mounted)]
+
+    def _wrong_with(self, mounted: Mounted) -> Iterator[str]:
+        point = mounted.point
+        mount = self._wanted.get(point)
         if mount is not None:
-            if not mount.writable and not mounted.read_only:
-                wrong.append(f"{point} is writable and must not be")
             if mount.kind in {"tmpfs", "proc"} and mounted.fstype != mount.kind:
-                wrong.append(f"{point} is {mounted.fstype}, not {mount.kind}")
-        elif point == "/":
-            if not mounted.read_only:
-                wrong.append("/ is writable and must not be")
-        elif point in brought:
-            around = max((m for m in wanted.values() if is_below(point, m.target)), key=lambda m: len(m.target))
-            if not around.writable and not mounted.read_only:
-                wrong.append(f"{point} is writable and must not be")
-        elif point not in _DEVICES and point not in _PROC:
-            wrong.append(f"{point} is mounted and should not be")
-    return wrong
+                yield f"{point} is {mounted.fstype}, not {mount.kind}"
+            may_write = mount.writable
+        elif point in _DEVICES:
+            may_write = True
+        elif point in self._brought:
+            around = deepest(point, self._wanted.values())
+            may_write = around is not None and around.writable
+        elif point == "/" or point in _PROC:
+            may_write = False
+        else:
+            yield f"{point} is mounted and should not be"
+            return
+        if not may_write and not mounted.read_only:
+            yield f"{point} is writable and must not be"
 
 
 def _moved(point: str, mount: Mount) -> str:
-    if mount.source == "/":
-        return point
-    return mount.target + point[len(mount.source) :]
+    return point if mount.source == "/" else mount.target + point[len(mount.source) :]

@@ -162,7 +162,7 @@ class OneShotRun:
         change through `poll`; silence with a difference means that the difference will stay.
         """
         table = f"/proc/{self._init_pid}/mountinfo"
-        host = mountinfo.parse(_read("/proc/self/mountinfo"))
+        expected = mountinfo.Expected(self._plan.mounts, mountinfo.parse(_read("/proc/self/mountinfo")))
         deadline = time.monotonic() + _SETUP_SECONDS
         with _Watch(table, self.exited) as watch:
             while True:
@@ -170,7 +170,7 @@ class OneShotRun:
                     text = _read(table)
                 except OSError:
                     raise self._failed() from None
-                wrong = mountinfo.differences(self._plan.mounts, mountinfo.parse(text), host)
+                wrong = expected.differences(mountinfo.parse(text))
                 if not wrong:
                     return
                 silent = not watch.wait(_SETTLE_MS)

@@ -6,6 +6,8 @@ import ctypes
 import errno
 import os
 
+from ringfence.sandbox.spawn import lifted
+
 _SYS_OPENAT2 = 437  # the same on every architecture
 _AT_FDCWD = -100
 _NO_MAGICLINKS = 0x02
@@ -32,7 +34,7 @@ def _openat2(directory: int, path: str, flags: int, resolve: int) -> int:
     if fd < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), path)
-    return fd
+    return lifted(fd)
 
 
 def open_exact(path: str, flags: int = os.O_PATH) -> int:

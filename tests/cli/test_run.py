@@ -1,0 +1,289 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+RINGFENCE = [sys.executable, "-P", "-m", "ringfence"]
+
+
+def test_it_is_transparent(cli):
+    out = cli("run", "-c", "cat; echo err >&2; exit 7", input="in\n")
+    assert (out.returncode, out.stdout) == (7, "in\n")
+    assert out.stderr.splitlines()[0] == "err"
+
+
+def test_a_program_gets_its_own_options(cli):
+    assert cli("run", "--", "echo", "--json", "-c").stdout == "--json -c\n"
+    assert cli("run", "echo", "--timeout", "3").stdout == "--timeout 3\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["-c", "exit 0"], 0),
+        (["-c", "exit 255"], 255),
+        (["-c", "kill -TERM $$"], 143),
+        (["--timeout", "0.3", "-c", "sleep 50"], 124),
+        (["--backend", "magic", "-c", "true"], 125),
+        (["--backend", "disabled", "-c", "true"], 125),
+        (["--net", "all", "-c", "true"], 126),
+        (["--write", "/etc", "-c", "true"], 126),
+        (["--tier", "full-access", "-c", "true"], 126),
+        (["--backend", "host", "-c", "true"], 126),
+        (["--cwd", "/", "-c", "true"], 126),
+        (["--", "nonesuch"], 127),
+        (["--net", "example.com", "-c", "true"], 125),
+        (["--no-spawn", "-c", "true"], 125),
+        (["--publish", "3000", "-c", "true"], 125),
+        (["--read", "/nonexistent", "-c", "true"], 125),
+        (["--env", "LD_PRELOAD=x", "-c", "true"], 125),
+        (["--workspace", "/", "-c", "true"], 125),
+        (["--workspace", "/nonexistent", "-c", "true"], 125),
+        (["--net", "**", "-c", "true"], 125),
+        ([], 2),
+        (["-c", "true", "--", "true"], 2),
+        (["--timeout", "-1", "-c", "true"], 2),
+        (["--memory", "0", "-c", "true"], 2),
+        (["--status-fd", "77", "-c", "true"], 2),
+        (["--nonsense"], 2),
+        (["--time", "3", "-c", "true"], 2),
+    ],
+)
+def test_exit_codes(cli, arguments, code):
+    out = cli("run", *arguments)
+    assert out.returncode == code, out.stderr
+    if code in {124, 125, 126, 127}:
+        assert out.stderr.startswith("ringfence: ") or "\nringfence: " in out.stderr
+        assert "Traceback" not in out.stderr
+
+
+def test_json_has_the_documented_shape(cli):
+    out = cli("run", "--json", "-c", "printf '\\377x'; echo e >&2; exit 3")
+    fields = json.loads(out.stdout)
+    assert out.returncode == fields["exit_code"] == 3
+    assert fields["signal"] is None
+    assert fields["stdout"] == "\ufffdx"
+    assert fields["stdout_base64"] == "/3g="
+    assert fields["stderr"] == "e\n"
+    assert "stderr_base64" not in fields
+    assert fields["timed_out"] is False
+    assert fields["truncated"] is False
+    assert fields["duration_ms"] > 0
+    assert fields["decision"]["verdict"] == "allow"
+    assert fields["decision"]["risk"] == "unknown"
+    assert fields["decision"]["reasons"][0]["factor"] == "baseline"
+    assert fields["enforcement"]["backend"] == "bubblewrap"
+    assert set(fields["enforcement"]) == {"backend", "confined", "layers", "limits", "missing"}
+    assert fields["denials"] == []
+
+
+def test_json_tells_a_refusal(cli):
+    out = cli("run", "--json", "--net", "all", "-c", "true")
+    fields = json.loads(out.stdout)
+    assert out.returncode == 126
+    assert fields["error"]["kind"] == "Denied"
+    assert fields["decision"]["verdict"] == "deny"
+    assert fields["denials"][0]["layer"] == "policy"
+    assert out.stderr == ""
+
+
+def test_json_truncates_in_the_middle(cli):
+    fields = json.loads(cli("run", "--json", "-c", "head -c 2000000 /dev/zero | tr '\\0' 'é'").stdout)
+    assert fields["truncated"]
+    assert fields["stdout_dropped_bytes"] > 1_000_000
+    assert "bytes dropped" in fields["stdout"]
+    assert len(fields["stdout"]) < 2**20
+
+
+def test_the_status_descriptor_tells_our_ends_from_the_commands(cli):
+    def outcome(*arguments):
+        read, write = os.pipe()
+        cli("run", "--status-fd", str(write), *arguments, pass_fds=[write])
+        os.close(write)
+        with open(read, encoding="utf-8") as file:
+            return json.loads(file.read())
+
+    assert outcome("-c", "exit 124") == {"outcome": "exited", "exit_code": 124, "signal": None}
+    assert outcome("--timeout", "0.2", "-c", "sleep 9")["outcome"] == "timed-out"
+    assert outcome("--net", "all", "-c", "true")["outcome"] == "refused"
+    assert outcome("--", "nonesuch")["outcome"] == "failed"
+    assert outcome("-c", "kill -9 $$")["signal"] == 9
+
+
+def test_variables(cli, tmp_path):
+    (tmp_path / "env").write_text("# comment\nA=1\nexport B='two words'\n\nC=\"q\"\n")
+    out = cli(
+        "run",
+        "--env-file",
+        str(tmp_path / "env"),
+        "--env",
+        "D=4",
+        "--env",
+        "E",
+        "-c",
+        "echo $A $B $C $D $E $F",
+        env={**os.environ, "E": "5", "F": "6"},
+    )
+    assert out.stdout == "1 two words q 4 5\n"
+    (tmp_path / "bad").write_text("no equals sign\n")
+    bad = cli("run", "--env-file", str(tmp_path / "bad"), "-c", "true")
+    assert bad.returncode == 125
+    assert "line 1" in bad.stderr
+    assert cli("run", "--env-file", "/nonexistent", "-c", "true").returncode == 125
+
+
+def test_a_session_keeps_its_tmp_and_without_one_it_is_gone(cli):
+    cli("run", "--session", "s", "-c", "echo kept > /tmp/file")
+    assert cli("run", "--session", "s", "-c", "cat /tmp/file").stdout == "kept\n"
+    assert cli("run", "--session", "t", "-c", "cat /tmp/file").returncode == 1
+    cli("run", "-c", "echo lost > /tmp/file")
+    assert cli("run", "-c", "cat /tmp/file").returncode == 1
+
+
+def test_the_default_workspace_is_the_project_around(cli, workspace):
+    (workspace / ".git").mkdir()
+    inner = workspace / "a" / "b"
+    inner.mkdir(parents=True)
+    out = cli("run", "-c", "pwd; touch ../../top", cwd=inner)
+    assert out.stdout == f"{inner}\n"
+    assert (workspace / "top").exists()
+
+
+def test_elsewhere_the_command_starts_in_the_workspace(cli, workspace, tmp_path):
+    assert cli("run", "--workspace", str(workspace), "-c", "pwd", cwd=tmp_path).stdout == f"{workspace}\n"
+
+
+def test_tiers(cli, workspace):
+    assert cli("run", "--tier", "read-only", "-c", "touch x").returncode == 1
+    assert cli("run", "--tier", "workspace-write", "-c", "touch x").returncode == 0
+
+
+def test_a_memory_ceiling_holds(cli):
+    eater = "python3 -c 'x = bytearray(400 * 2**20); print(len(x))'"
+    assert cli("run", "-c", eater).returncode == 0
+    out = cli("run", "--json", "--memory", "200", "-c", eater)
+    assert json.loads(out.stdout)["enforcement"]["limits"]["memory"].startswith("200 MiB")
+    assert "MemoryError" in out.stdout
+
+
+def test_missing_guarantees_are_named_once(cli):
+    assert "not guaranteed here" in cli("run", "-c", "true").stderr
+    assert cli("run", "-c", "true").stderr == ""
+
+
+def test_output_into_a_closed_pipe_ends_the_command(workspace):
+    started = time.monotonic()
+    out = subprocess.run(
+        ["bash", "-c", '"$@" | head -1', "x", *RINGFENCE, "run", "-c", "yes"],
+        cwd=workspace,
+        capture_output=True,
+        check=False,
+    )
+    assert out.stdout == b"y\n"
+    assert time.monotonic() - started < 20
+
+
+def test_a_timeout_holds_while_nobody_reads_our_output(workspace):
+    process = subprocess.Popen(
+        [
+            *RINGFENCE,
+            "run",
+            "--timeout",
+            "1",
+            "-c",
+            "yes > /dev/stderr & while :; do date +%N > tick; yes | head -c 200000; done",
+        ],
+        cwd=workspace,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    time.sleep(2.5)
+    stamp = (workspace / "tick").read_text()
+    time.sleep(0.5)
+    assert (workspace / "tick").read_text() == stamp
+    process.communicate(timeout=20)
+    assert process.returncode == 124
+
+
+def running(workspace, text):
+    process = subprocess.Popen(
+        [*RINGFENCE, "run", "-c", text],
+        cwd=workspace,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_signals_reach_the_command(workspace, number, code):
+    process = running(workspace, "echo ready; exec sleep 100")
+    process.send_signal(number)
+    process.communicate(timeout=20)
+    assert process.returncode == code
+
+
+def test_a_command_may_end_gracefully(workspace):
+    process = running(workspace, "trap 'echo bye; exit 5' INT; echo ready; while :; do sleep 0.1; done")
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=20)
+    assert (process.returncode, out) == (5, "bye\n")
+
+
+def test_a_second_interrupt_kills(workspace):
+    process = running(workspace, "trap '' INT TERM; echo ready; while :; do sleep 0.1; done")
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=20)
+    assert process.returncode == 137
+
+
+def test_nothing_survives_our_own_death(workspace):
+    process = running(
+        workspace, "(while :; do date +%N > tick; sleep 0.02; done) & setsid sleep 77 & echo ready; sleep 100"
+    )
+    process.kill()
+    process.communicate(timeout=20)
+    time.sleep(0.5)
+    stamp = (workspace / "tick").read_text()
+    time.sleep(0.3)
+    assert (workspace / "tick").read_text() == stamp
+
+
+def test_the_whole_tree_dies_with_the_timeout(cli):
+    started = time.monotonic()
+    out = cli("run", "--timeout", "1", "-c", "sleep 1234.5 & setsid sleep 1234.5 & disown; sleep 1234.5")
+    assert out.returncode == 124
+    assert time.monotonic() - started < 5
+    time.sleep(max(0.0, 2 - (time.monotonic() - started)))
+    assert subprocess.run(["pgrep", "-f", "sleep 1234.5"], capture_output=True, check=False).stdout == b""
+
+
+def test_closed_standard_descriptors(workspace):
+    for closing in ("<&-", ">&-", "2>&-", "<&- >&- 2>&-"):
+        text = " ".join([*(f"'{a}'" for a in RINGFENCE), "run", "-c", "'cat; echo hi; exit 6'", closing])
+        assert (
+            subprocess.run(["bash", "-c", text], cwd=workspace, check=False, capture_output=True, input=b"").returncode
+            == 6
+        )
+
+
+def test_a_file_and_nothing_as_stdin(cli, tmp_path):
+    (tmp_path / "big").write_bytes(b"x" * 3_000_000)
+    with (tmp_path / "big").open("rb") as file:
+        assert cli("run", "-c", "wc -c", stdin=file).stdout.strip() == "3000000"
+    with (tmp_path / "big").open("rb") as file:
+        assert cli("run", "-n", "-c", "wc -c", stdin=file).stdout.strip() == "0"
+        assert file.tell() == 0

@@ -1,0 +1,119 @@
+"""Reading what is nobody's business inside, and reaching other sessions' files and processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+import pytest
+
+from ringfence import Fence
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    home = tmp_path / "home"
+    (home / ".ssh").mkdir(parents=True)
+    (home / ".ssh" / "id_ed25519").write_text("a secret")
+    (home / "diary").write_text("a secret")
+    monkeypatch.setenv("HOME", str(home))
+    return home
+
+
+READS = {
+    "credential": "cat ~/.ssh/id_ed25519",
+    "private file": "cat ~/diary",
+    "through proc": "cat /proc/self/root$HOME/diary",
+    "through a link": "ln -sf $HOME/diary l && cat l",
+    "through cwd": "cd ~ && cat diary",
+    "by find": "find $HOME -name diary -exec cat {} +",
+}
+
+
+@pytest.mark.parametrize("attack", READS)
+def test_control_reading_the_home_works_outside(attack, home, workspace):
+    out = subprocess.run(["/bin/bash", "-c", READS[attack]], cwd=workspace, capture_output=True, text=True, check=False)
+    assert "a secret" in out.stdout
+
+
+@pytest.mark.parametrize("attack", READS)
+def test_reading_the_home_fails_inside(attack, home, workspace):
+    with Fence() as fence, fence.session(workspace=workspace) as session:
+        out = session.run(READS[attack])
+    assert "a secret" not in out.stdout
+
+
+def test_another_sessions_workspace_is_invisible(fence):
+    with fence.session("a") as a, fence.session("b") as b:
+        a.run("echo secret > file").check()
+        path = os.path.join(a.workspace, "file")
+        with open(path, encoding="utf-8") as file:
+            assert file.read() == "secret\n"
+        shelf = os.path.dirname(a.workspace)
+        assert len(os.listdir(shelf)) == 2
+        assert b.run(["ls", shelf]).stdout == os.path.basename(b.workspace) + "\n"
+        for text in (f"cat {path}", f"cat /proc/1/root{path}", f"ls {fence.places.state}/homes", f"echo x > {path}"):
+            out = b.run(text)
+            assert out.exit_code != 0
+            assert "secret" not in out.stdout
+        assert a.run("cat file").stdout == "secret\n"
+
+
+def test_our_own_state_and_configuration_are_invisible(session, fence):
+    os.makedirs(fence.places.config, exist_ok=True)
+    for path in fence.places.own:
+        assert os.path.isdir(path)
+        assert session.run(["ls", path]).exit_code != 0
+
+
+def test_other_processes_are_invisible(session):
+    sleeper = subprocess.Popen(["sleep", "30"])
+    try:
+        assert subprocess.run(["kill", "-0", str(sleeper.pid)], check=False).returncode == 0
+        assert session.run(f"kill -0 {sleeper.pid}").exit_code != 0
+        assert session.run(f"cat /proc/{sleeper.pid}/cmdline").exit_code != 0
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+
+
+def test_secrets_in_the_environment_do_not_pass(workspace, monkeypatch):
+    monkeypatch.setenv("MY_API_TOKEN", "a secret")
+    assert "a secret" in subprocess.run(["env"], capture_output=True, text=True, check=True).stdout
+    with Fence() as fence, fence.session(workspace=workspace) as session:
+        out = session.run("env; cat /proc/*/environ | tr '\\0' '\\n'")
+    assert "a secret" not in out.stdout
+
+
+def test_the_command_is_not_on_our_command_line(session):
+    """Environment values travel by descriptor: a process list shows none of them."""
+    with session.stream("sleep 5", env={"PASSWORD": "hunter2"}) as stream:
+        listing = subprocess.run(["ps", "axww", "-o", "args"], capture_output=True, text=True, check=True).stdout
+        stream.cancel()
+        list(stream)
+    assert "bwrap" in listing
+    assert "hunter2" not in listing
+
+
+@pytest.mark.as_root  # what only root could read
+@pytest.mark.parametrize("path", ["/etc/shadow", "/etc/gshadow"])
+def test_files_of_root_alone_are_masked(session, path):
+    with open(path, "rb") as file:
+        assert file.read()
+    out = session.run(["cat", path])
+    assert out.exit_code != 0
+    assert out.stdout == ""
+
+
+@pytest.mark.parametrize(
+    "path", ["/proc/sys/kernel/hostname", "/proc/sys/kernel/core_pattern", "/proc/sys/vm/drop_caches"]
+)
+def test_kernel_settings_are_read_only(session, path):
+    out = session.run(f"echo 1 > {path}")
+    assert out.exit_code != 0
+
+
+def test_no_network_by_default(session):
+    out = session.run("cat /proc/net/dev")
+    names = [line.split(":")[0].strip() for line in out.stdout.splitlines()[2:]]
+    assert names == ["lo"]

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from ringfence import SandboxUnavailable
+from ringfence.sandbox.linux import bubblewrap, diagnose
+from ringfence.sandbox.linux.bubblewrap import Bubblewrap
+from ringfence.sandbox.linux.diagnose import Kernel, explain
+
+NO_NAMESPACE = "bwrap: No permissions to create new namespace, likely because the kernel does not allow it"
+
+
+@pytest.mark.parametrize(
+    ("words", "facts", "reason", "fix"),
+    [
+        (NO_NAMESPACE, Kernel(none_allowed=True), "namespaces-forbidden", "user.max_user_namespaces=15000"),
+        (NO_NAMESPACE, Kernel(clone_forbidden=True), "namespaces-forbidden", "kernel.unprivileged_userns_clone=1"),
+        (
+            "bwrap: setting up uid map: Permission denied",
+            Kernel(apparmor_restricts=True),
+            "namespaces-forbidden",
+            "kernel.apparmor_restrict_unprivileged_userns=0",
+        ),
+        (
+            "bwrap: loopback: Failed RTM_NEWADDR: Operation not permitted",
+            Kernel(apparmor_restricts=True),
+            "namespaces-forbidden",
+            "profile",
+        ),
+        (NO_NAMESPACE, Kernel(container="docker"), "namespaces-forbidden", "--security-opt seccomp=unconfined"),
+        (
+            "bwrap: Can't mount proc on /newroot/proc: Operation not permitted",
+            Kernel(container="podman"),
+            "masked-proc",
+            "systempaths=unconfined",
+        ),
+        ("bwrap: Can't mount proc on /newroot/proc: Operation not permitted", Kernel(), "masked-proc", "/proc"),
+        ("bwrap: Unknown option --disable-userns", Kernel(), "too-old", "0.8"),
+        ("bwrap: Can't mkdir /newroot/x: No space left on device", Kernel(), "disk-full", "space"),
+        ("", Kernel(), "failed", "status"),
+    ],
+)
+def test_each_failure_has_its_reason_and_its_fix(words, facts, reason, fix):
+    answer = explain(words, facts)
+    assert not answer.available
+    assert answer.reason == reason
+    assert fix in answer.fix
+    assert answer.message
+
+
+def test_the_probe_really_tries_and_is_kept(monkeypatch):
+    backend = Bubblewrap()
+    assert backend.probe().available
+    monkeypatch.setattr(bubblewrap, "_TRUSTED", ("/nonexistent",))
+    assert backend.probe().available
+    monkeypatch.setattr(bubblewrap, "_from_wheel", lambda: None)
+    answer = Bubblewrap().probe()
+    assert answer.reason == "not-installed"
+    assert "bubblewrap" in answer.fix
+
+
+def test_missing_is_refused_with_the_next_step(monkeypatch, session):
+    monkeypatch.setattr(bubblewrap, "_TRUSTED", ("/nonexistent",))
+    monkeypatch.setattr(bubblewrap, "_from_wheel", lambda: None)
+    with pytest.raises(SandboxUnavailable, match="not installed") as caught:
+        session.run("true")
+    assert caught.value.reason == "not-installed"
+    assert "bubblewrap" in caught.value.hint
+
+
+@pytest.mark.parametrize("how", ["writable", "inside"])
+def test_a_binary_that_others_can_change_is_refused(monkeypatch, session, workspace, tmp_path, how):
+    path = (workspace if how == "inside" else tmp_path) / "bwrap"
+    shutil.copyfile("/usr/bin/bwrap", path)
+    path.chmod(0o777 if how == "writable" else 0o755)
+    monkeypatch.setattr(bubblewrap, "_TRUSTED", (str(path),))
+    with pytest.raises(SandboxUnavailable) as caught:
+        session.run("true")
+    assert caught.value.reason == "untrusted"
+
+
+def refused(code: str) -> subprocess.CompletedProcess[str]:
+    """Run Python where the kernel really refuses new user namespaces: in one that allows no more."""
+    script = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"'
+    return subprocess.run(
+        ["unshare", "--user", "--map-root-user", "sh", "-c", script, "sh", sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_refused_namespaces_are_told_from_a_missing_program(workspace):
+    code = (
+        "import ringfence\n"
+        f"try: ringfence.run('true', workspace={str(workspace)!r})\n"
+        "except ringfence.SandboxUnavailable as e: print(e.reason, '|', e.hint)"
+    )
+    out = refused(code)
+    assert out.stdout == "namespaces-forbidden | sudo sysctl -w user.max_user_namespaces=15000\n", out.stderr
+
+
+def test_status_says_so_and_fails(workspace):
+    out = refused("from ringfence.cli.main import main; raise SystemExit(main(['status']))")
+    assert out.returncode == 125, out.stderr
+    assert "to fix: sudo sysctl -w user.max_user_namespaces=15000" in out.stdout
+
+
+def test_inside_a_flatpak_the_way_out_is_named(monkeypatch, session):
+    real = os.path.exists
+    monkeypatch.setattr(os.path, "exists", lambda p: p == "/.flatpak-info" or real(p))
+    with pytest.raises(SandboxUnavailable, match="Flatpak") as caught:
+        session.run("true")
+    assert "flatpak-spawn --host ringfence" in caught.value.hint
+
+
+def test_this_machine_is_read(monkeypatch):
+    facts = diagnose.kernel()
+    assert facts.as_root == (os.geteuid() == 0)
+    monkeypatch.setenv("container", "oci")
+    assert diagnose._container() in {"docker", "podman", "oci"}
+
+
+@pytest.mark.parametrize(
+    ("tools", "command"), [(["dnf"], "dnf install"), (["pacman"], "pacman -S"), ([], "pip install")]
+)
+def test_the_fix_names_this_machines_package_manager(monkeypatch, tools, command):
+    monkeypatch.setattr(shutil, "which", lambda name: name if name in tools else None)
+    assert command in diagnose.not_installed().fix
