@@ -23,6 +23,8 @@ from ringfence.policy.engine import decide
 from ringfence.sandbox import environment
 from ringfence.sandbox.backend import Launch, PlanRequest
 from ringfence.sandbox.capture import Pump, Streams
+from ringfence.sandbox.layout import TMP
+from ringfence.sandbox.linux import points
 from ringfence.sandbox.registry import Registry
 from ringfence.sandbox.survey import installation, look
 from ringfence.session import workspace
@@ -149,6 +151,10 @@ class _Core:
                 survey=self._survey(),
                 private_home=state.private_home,
                 scratch=state.scratch,
+                held=(
+                    *points.remembered(self.places.home, state.private_home),
+                    *points.remembered(TMP, state.scratch),
+                ),
                 required=config.required if backend.confines else (),
             )
         )

@@ -193,3 +193,131 @@ def test_a_broken_workspace_file_stops_everything(fence, workspace):
     (workspace / "ringfence.toml").write_text("nonsense")
     with pytest.raises(ConfigError, match=r"ringfence\.toml"):
         fence.session(workspace=workspace)
+
+
+def test_links_on_path_lead_nowhere_private(home, tmp_path, monkeypatch):
+    """A directory on PATH lies in a workspace, where an earlier command made it a link."""
+    (home / ".ssh").mkdir()
+    (home / ".ssh" / "id").write_text("a secret")
+    other = home / "other"
+    other.mkdir()
+    (other / "file").write_text("a secret")
+    project, second = home / "project", home / "second"
+    (project / "bin").mkdir(parents=True)
+    second.mkdir()
+    monkeypatch.setenv("PATH", f"{project}/bin:{os.environ['PATH']}")
+    for target in (home / ".ssh", other, home, tmp_path / "xdg"):
+        with Fence() as fence, fence.session(workspace=project) as session:
+            session.run(f"rm -rf bin; ln -s {target} bin").check()
+        with Fence() as fence, fence.session(workspace=second) as session:
+            assert "a secret" not in session.run(f"cat {project}/bin/* {project}/bin/.ssh/*").stdout
+
+
+def test_a_planted_environment_shows_nothing_more(home, monkeypatch):
+    other = home / "other" / "src"
+    other.mkdir(parents=True)
+    (other / "main.c").write_text("a secret")
+    project = home / "project"
+    (project / "bin").mkdir(parents=True)
+    monkeypatch.setenv("PATH", f"{project}/bin:{os.environ['PATH']}")
+    with Fence() as fence, fence.session(workspace=project) as session:
+        session.run(f"touch pyvenv.cfg; ln -sfn {other}/main.c bin/python3").check()
+    with Fence() as fence, fence.session(workspace=project) as session:
+        assert "a secret" not in session.run(f"cat {other}/main.c; ls -R ~").stdout
+
+
+def test_a_workspace_stays_one_without_its_git_directory(cli, workspace):
+    """Removing `.git` must not hand over the repository around it."""
+    inner = workspace / "inner"
+    inner.mkdir()
+    (workspace / ".git").mkdir()
+    (inner / ".git").mkdir()
+    cli("run", "-c", "mv .git gone", cwd=inner)
+    cli("run", "-c", "echo escaped > ../escaped", cwd=inner)
+    assert not (inner / ".git").exists()
+    assert not (workspace / "escaped").exists()
+
+
+def test_a_link_in_a_workspace_does_not_choose_another(cli, workspace, tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    cli("run", "-c", f"ln -s {other} sub")
+    out = cli("run", "--workspace", "sub", "-c", "touch planted")
+    assert out.returncode == 125
+    assert str(other) in out.stderr
+    assert list(other.iterdir()) == []
+
+
+def test_removing_a_session_never_follows_its_links(workspace, tmp_path):
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "file").write_text("precious")
+    (victim / "file").chmod(0o400)
+    with Fence() as fence, fence.session(workspace=workspace) as session:
+        session.run(
+            f"ln -s {victim} /tmp/a; mkdir /tmp/d; ln -s {victim}/file /tmp/d/f; chmod 0 /tmp/d; chmod 0 /tmp"
+        ).check()
+    assert (victim / "file").read_text() == "precious"
+    assert (victim / "file").stat().st_mode & 0o777 == 0o400
+
+
+def test_a_locked_home_does_not_lock_the_next_command_out(session):
+    session.run("chmod 0 ~ /tmp")
+    assert session.run("touch ~/x /tmp/x").ok
+
+
+def test_mount_points_are_held_by_commands_that_do_not_need_them(home, workspace):
+    """Two PATHs, one home: the one that does not need ~/.local still cannot swap it for a link."""
+    env = {**os.environ, "PATH": "/usr/bin:/bin"}
+    with Fence() as fence, fence.session("a", workspace) as session:
+        session.run("true").check()
+    with Fence(env=env) as fence, fence.session("b", workspace) as session:
+        out = session.run("mv ~/.local ~/gone")
+        assert out.exit_code == 1
+        assert "busy" in out.stderr
+
+
+def test_new_mount_points_wait_for_commands_that_do_not_hold_them(home, workspace):
+    env = {**os.environ, "PATH": "/usr/bin:/bin"}
+    with Fence(env=env) as plain, Fence() as fence:
+        first = plain.session("a", workspace)
+        second = fence.session("b", workspace)
+        with first.stream("echo ready; sleep 0.7; echo done") as stream:
+            chunks = iter(stream)
+            next(chunks)
+            started = time.monotonic()
+            answer: list[bool] = []
+            thread = threading.Thread(target=lambda: answer.append(second.run("test -d ~/.local/bin").ok))
+            thread.start()
+            for _ in chunks:
+                pass
+            assert answer == []
+        thread.join()
+        assert answer == [True]
+        assert time.monotonic() - started > 0.5
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a" + ".a" * 20000 + " = 1",
+        "x = " + "[" * 5000,
+        "timeout = " + "9" * 5000,
+        "tier = [1]",
+        "tier = {}",
+        '[capabilities]\nread = ["/a\\u0000b"]',
+        "[capabilities]\nnetwork = [" + '"a.example.com",' * 1000 + "]",
+        "# \x1b]0;title\x07",
+        "\x1b[31m = 1",
+        "x" * 100_000,
+    ],
+)
+def test_a_hostile_workspace_file_is_refused_quickly_and_quietly(cli, workspace, text):
+    (workspace / "ringfence.toml").write_text(text)
+    started = time.monotonic()
+    out = cli("run", "-c", "true")
+    assert time.monotonic() - started < 10
+    assert out.returncode == 125
+    assert "ringfence.toml" in out.stderr
+    assert "Traceback" not in out.stderr
+    assert "\x1b" not in out.stderr

@@ -9,7 +9,7 @@ import pytest
 
 from ringfence import Command, Fence, SessionError, current_session
 from ringfence.session import workspace as workspaces
-from ringfence.session.sessions import remove_tree
+from ringfence.session.shelf import remove_tree
 from ringfence.testing import FakeBackend, fake_registry
 
 
@@ -90,9 +90,16 @@ def test_a_session_stays_on_its_workspace(fence, workspace, tmp_path):
 def test_idle_scratch_is_reclaimed_after_a_week(fence, workspace):
     fence.session("old", workspace).close()
     shelf = os.path.join(fence.places.state, "scratch")
-    (entry,) = os.listdir(shelf)
-    os.utime(os.path.join(shelf, entry), (0, 0))
-    fence.session("new", workspace)
+    entry, lock = sorted(os.listdir(shelf))
+    os.utime(os.path.join(shelf, entry), (0, 0))  # what a command can do to its own /tmp
+    fence.session("new", workspace).close()
+    assert entry in os.listdir(shelf)
+    os.utime(os.path.join(shelf, lock), (0, 0))
+    with fence.session("old", workspace):
+        fence.session("new", workspace).close()
+        assert entry in os.listdir(shelf)
+        os.utime(os.path.join(shelf, lock), (0, 0))
+    fence.session("new", workspace).close()
     assert entry not in os.listdir(shelf)
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import termios
 
 from ringfence.model.approval import Answer
+from ringfence.model.text import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,6 +24,8 @@ class TerminalApprover:
         except OSError:
             return Answer("deny", "there is no terminal to ask on", by="nobody")
         try:
+            # What was typed before the question was shown is no answer to it.
+            termios.tcflush(fd, termios.TCIFLUSH)
             os.write(fd, _card(request).encode("utf-8", "replace"))
             reply = os.read(fd, 1024).decode("utf-8", "replace").strip().lower()
         finally:
@@ -43,8 +47,3 @@ def _card(request: Request) -> str:
         f"  why {printable(why)}{wants}\n"
         f"  [y] once  [s] for this session  [n] no: "
     )
-
-
-def printable(text: str) -> str:
-    """Show control characters instead of sending them to the terminal."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)

@@ -8,6 +8,7 @@ from importlib import import_module
 
 from ringfence.cli.parser import parse
 from ringfence.errors import RingfenceError
+from ringfence.model.text import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def _open_standard() -> None:
 
 def say(text: str) -> None:
     """Say something about Ringfence itself, on standard error."""
-    for line in text.splitlines():
-        sys.stderr.write(f"ringfence: {line}\n")
+    # Names of files and words of others may hold escape sequences; a terminal must not obey them.
+    for line in text.split("\n"):
+        sys.stderr.write(f"ringfence: {printable(line)}\n")
     sys.stderr.flush()

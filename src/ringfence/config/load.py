@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 SYSTEM_FILE = "/etc/ringfence/config.toml"
 MANAGED_FILE = "/etc/ringfence/managed.toml"
 WORKSPACE_FILE = "ringfence.toml"
-_MAX_BYTES = 2**20
+# Commands can write the workspace's file, and parsing hostile TOML takes time and memory that grow with
+# its square: it is small, and its keys are few and short.
+_MAX_BYTES = 2**16
+_MAX_DOTS = 100
 _VARIABLES: Mapping[str, tuple[str, Callable[[str], object]]] = {
     "RINGFENCE_TIER": ("tier", str),
     "RINGFENCE_ENABLED": ("enabled", lambda text: {"0": False, "1": True}.get(text, text)),
@@ -85,7 +88,7 @@ def _text(path: str, *, owner: int | None = None, follow: bool = True) -> str | 
         os.close(fd)
     if len(data) > _MAX_BYTES:
         msg = f"{path} is larger than a configuration may be"
-        raise ConfigError(msg, hint="keep it below 1 MiB")
+        raise ConfigError(msg, hint="keep it below 64 KiB")
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -98,9 +101,12 @@ def _flat(text: str, path: str, *, ceiling: bool) -> dict[str, Any]:
 
     from ringfence.config import schema
 
+    if max((line.count(".") for line in text.splitlines()), default=0) > _MAX_DOTS:
+        msg = f"{path} has a line with more than {_MAX_DOTS} dots"
+        raise ConfigError(msg, hint="break it up")
     try:
         data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         msg = f"{path} is not valid TOML: {error}"
         raise ConfigError(msg, hint="correct that place in the file") from error
     if ceiling:

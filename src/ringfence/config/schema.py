@@ -15,15 +15,16 @@ from ringfence.model.network import Network
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Any
+    from typing import Any, TypeGuard
 
     Check = Callable[[object], object]
 
 _MAX_OUTPUT = 2**30
+_MAX_LIST = 256
 
 
 def _a_tier(value: object) -> object:
-    if value not in TIERS:
+    if not isinstance(value, str) or value not in TIERS:
         raise ValueError("one of " + ", ".join(repr(t) for t in TIERS))
     return value
 
@@ -58,14 +59,18 @@ def _count(value: object) -> object:
     return value
 
 
+def _is_list(value: object) -> TypeGuard[list[str]]:
+    return isinstance(value, list) and len(value) <= _MAX_LIST and all(isinstance(v, str) and v for v in value)
+
+
 def _names(value: object) -> object:
-    if not isinstance(value, list) or not all(isinstance(v, str) and v for v in value):
+    if not _is_list(value):
         raise ValueError('a list of names, such as ["A", "B"]')
     return tuple(value)
 
 
 def _paths(value: object) -> object:
-    if not isinstance(value, list) or not all(isinstance(v, str) and v.startswith(("/", "~/")) for v in value):
+    if not _is_list(value) or not all(v.startswith(("/", "~/")) and "\0" not in v for v in value):
         raise ValueError('a list of paths that start with / or ~/, such as ["~/data"]')
     return tuple(value)
 
@@ -74,15 +79,15 @@ def _network(value: object) -> object:
     try:
         if isinstance(value, str):
             return Network.parse(value)
-        if isinstance(value, list):
+        if _is_list(value):
             return Network.to_hosts(value)
-    except (ValueError, AttributeError) as error:
+    except ValueError as error:
         raise ValueError(f'"none", "all" or a list of hosts ({error})') from error
     raise ValueError('"none", "all" or a list of hosts')
 
 
 def _guarantees(value: object) -> object:
-    if not isinstance(value, list) or not all(v in GUARANTEES for v in value):
+    if not _is_list(value) or not all(v in GUARANTEES for v in value):
         raise ValueError("a list of guarantees out of " + ", ".join(GUARANTEES))
     return tuple(value)
 

@@ -37,7 +37,7 @@ class PlanRequest(Value):
     """Everything a plan depends on, as values.
 
     `private_home` and `scratch` are directories of ours; `None` asks for one in memory that is gone
-    with the command.
+    with the command. `held` are paths inside them that stay mount points whatever else is mounted.
     """
 
     workspace: str
@@ -45,6 +45,7 @@ class PlanRequest(Value):
     survey: Survey
     private_home: str | None = None
     scratch: str | None = None
+    held: tuple[str, ...] = ()
     required: tuple[str, ...] = tuple(REQUIRED)
 
 

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from ringfence.sandbox.backend import PlanRequest
     from ringfence.sandbox.survey import Place
 
-_TMP = "/tmp"  # noqa: S108  # the place inside, which is private
+HELD = "held in place"
+TMP = "/tmp"  # noqa: S108  # the place inside, which is private
 _VAR_TMP = "/var/tmp"  # noqa: S108  # as above
 _SHM = "/dev/shm"  # noqa: S108  # as above
 _SHM_MB = 1024
@@ -31,6 +32,7 @@ def lay_out(request: PlanRequest) -> tuple[Mount, ...]:
     view.show_granted()
     view.hide()
     view.guard()
+    view.hold()
     return _held(sorted(view.mounts.values(), key=lambda m: by_depth(m.target)))
 
 
@@ -58,7 +60,7 @@ class _View:
         else:
             for place in (*self._survey.system, *self._survey.linked):
                 self._add(Mount(place.path, "link" if place.kind == "link" else "bind", place.real, why="system"))
-            self._add(Mount(_VAR_TMP, "link", _TMP, why="private /tmp"))
+            self._add(Mount(_VAR_TMP, "link", TMP, why="private /tmp"))
         self._add(Mount("/proc", "proc", why="of the command alone", writable=True))
         self._add(Mount("/dev", "dev", why="minimal"))
         self._add(Mount(_SHM, "tmpfs", why="in memory", writable=True, size_mb=_SHM_MB))
@@ -66,9 +68,9 @@ class _View:
             self._add(Mount(path, "bind", path, why="kernel settings"))
 
     def show_private(self) -> None:
-        if not covered(_TMP, self._caps.write):
+        if not covered(TMP, self._caps.write):
             size = self._caps.limits.scratch_mb
-            self._add(_private(_TMP, self._request.scratch, "private /tmp", size))
+            self._add(_private(TMP, self._request.scratch, "private /tmp", size))
         if not covered(self._survey.home, self._shown):
             self._add(_private(self._survey.home, self._request.private_home, "private home", None))
 
@@ -114,6 +116,14 @@ class _View:
             if around and around.is_real and around.writable:
                 self._add(Mount(place.path, "bind", place.real, why="Ringfence itself"))
 
+    def hold(self) -> None:
+        """Keep what other commands mount over in place as well."""
+        for target in self._request.held:
+            around = self._around(target)
+            if target not in self.mounts and around and around.kind == "bind" and not around.is_real:
+                source = around.source + target[len(around.target) :]
+                self._add(Mount(target, "bind", source, writable=True, why=HELD, within=around.source))
+
 
 def _private(target: str, source: str | None, why: str, size_mb: int | None) -> Mount:
     if source is None:
@@ -136,7 +146,7 @@ def _held(mounts: list[Mount]) -> tuple[Mount, ...]:
         root = around.within or around.source
         for directory in parents(mount.target, around.target):
             source = around.source.rstrip("/") + directory[len(around.target.rstrip("/")) :]
-            laid[directory] = Mount(directory, "bind", source, writable=True, why="held in place", within=root)
+            laid[directory] = Mount(directory, "bind", source, writable=True, why=HELD, within=root)
         in_reach = mount.kind == "bind" and is_below(mount.source, root)
         laid[mount.target] = mount.replace(within=root) if in_reach else mount
     return tuple(laid.values())

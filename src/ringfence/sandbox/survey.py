@@ -38,7 +38,7 @@ class Survey(Value):
     concealed: tuple[Place, ...] = ()
 
 
-def look(*, home: str, path: str, installed: Iterable[str], own: Iterable[str]) -> Survey:
+def look(*, home: str, path: str, installed: Iterable[str], own: tuple[str, ...]) -> Survey:
     """Look at the machine: `path` is the caller's PATH, `own` are our configuration and state."""
     as_root = os.geteuid() == 0
     return Survey(
@@ -46,12 +46,12 @@ def look(*, home: str, path: str, installed: Iterable[str], own: Iterable[str]) 
         as_root=as_root,
         system=_places((*tables.SYSTEM, *tables.MACHINE)),
         linked=_linked(),
-        toolchains=_toolchains(home, path),
+        toolchains=_toolchains(home, path, own),
         hidden=_places(os.path.join(home, name) for name in tables.HIDDEN),
         root_only=_places(tables.ROOT_ONLY) if as_root else (),
         emptied=_places(tables.EMPTIED),
         guarded=_places(dict.fromkeys(installed)),
-        concealed=_places(dict.fromkeys(own)),
+        concealed=_places(own),
     )
 
 
@@ -92,37 +92,41 @@ def _linked() -> tuple[Place, ...]:
     return tuple(found.values())
 
 
-def _toolchains(home: str, path: str) -> tuple[Place, ...]:
-    """Find what has to be shown so that the programs on `path` run."""
+def _toolchains(home: str, path: str, own: tuple[str, ...]) -> tuple[Place, ...]:
+    """Find what has to be shown so that the programs on `path` run.
+
+    A directory on PATH may lie where commands can write, and then its links were chosen by them. So a
+    link is followed only for the known toolchains right below the home, and never to a place that is
+    hidden or ours.
+    """
+    hidden = (*(os.path.join(home, name) for name in tables.HIDDEN), *own)
     found: dict[str, Place] = {}
     for entry in path.split(os.pathsep):
-        if not entry.startswith("/"):
+        if not entry.startswith("/") or covered(normal(entry), (*tables.SYSTEM, "/proc", "/sys", "/dev", "/run")):
             continue
-        for root in _roots(normal(entry), home):
+        for root, may_link in _roots(normal(entry), home):
             real = os.path.realpath(root)
-            if root not in found and os.path.isdir(real) and not is_below(home, real) and real != "/":
+            secret = covered(real, hidden) or any(is_below(h, real) for h in hidden)
+            if os.path.isdir(real) and (may_link or real == root) and not secret and not is_below(home, real):
                 found[root] = Place(root, "dir", real)
     return tuple(p for p in found.values() if not covered(p.path, [q for q in found if q != p.path]))
 
 
-def _roots(entry: str, home: str) -> list[str]:
-    if covered(entry, (*tables.SYSTEM, "/proc", "/sys", "/dev", "/run")):
-        return []
-    if os.path.basename(entry) == "bin" and os.path.isfile(os.path.join(os.path.dirname(entry), "pyvenv.cfg")):
-        return [os.path.dirname(entry), *_base_of(os.path.join(entry, "python3"), home)]
-    if not is_below(entry, home):
-        return [entry]
-    inner = entry[len(home) :].lstrip("/")
+def _roots(entry: str, home: str) -> list[tuple[str, bool]]:
+    """Name the directories that an entry of PATH needs, and whether each may be a link."""
+    known = _known(entry, home)
+    if known:
+        return known
+    above = os.path.dirname(entry)
+    if os.path.basename(entry) == "bin" and os.path.isfile(os.path.join(above, "pyvenv.cfg")):
+        interpreter = os.path.realpath(os.path.join(entry, "python3"))
+        return [(above, False), *_known(interpreter, home)]
+    return [(entry, False)]
+
+
+def _known(path: str, home: str) -> list[tuple[str, bool]]:
+    """Name the toolchain that `path` belongs to, and its companions."""
     for name in tables.TOOLCHAINS:
-        if is_below("/" + inner, "/" + name):
-            names = (name, *tables.COMPANIONS.get(name, ()))
-            return [os.path.join(home, n) for n in names]
-    hidden = [os.path.join(home, name) for name in tables.HIDDEN]
-    return [] if entry == home or covered(entry, hidden) else [entry]
-
-
-def _base_of(python: str, home: str) -> list[str]:
-    """Find the installation that a virtual environment's interpreter links to."""
-    real = os.path.realpath(python)
-    root = os.path.dirname(os.path.dirname(real))
-    return [root] if os.path.isfile(real) and is_below(root, home) and root != home else []
+        if is_below(path, os.path.join(home, name)):
+            return [(os.path.join(home, n), True) for n in (name, *tables.COMPANIONS.get(name, ()))]
+    return []

@@ -32,10 +32,16 @@ def private_home(places: Places, name: str) -> str:
     """Return the private home of that name, made on first use."""
     shelf = private_directory(os.path.join(private_directory(places.state), "homes"))
     path = os.path.join(shelf, name)
-    if not os.path.isdir(path):
-        private_directory(path)
+    is_new = not os.path.isdir(path)
+    private_directory(path)
+    if is_new:
         _give_git_settings(path, places)
     return path
+
+
+def has_home(places: Places, name: str) -> bool:
+    """Tell whether a workspace of that name was ever used."""
+    return os.path.isdir(os.path.join(places.state, "homes", name))
 
 
 def _give_git_settings(home: str, places: Places) -> None:

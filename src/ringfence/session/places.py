@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+_MODE = 0o700
+
+
 class Places(Value):
     """The user's home, and our configuration and state below it."""
 
@@ -22,8 +25,8 @@ class Places(Value):
 
     @property
     def own(self) -> tuple[str, ...]:
-        """What no command may see."""
-        return (self.config, self.state)
+        """What no command may see, and no workspace may contain."""
+        return (self.config, self.state, "/etc/ringfence")
 
 
 def places(env: Mapping[str, str]) -> Places:
@@ -54,7 +57,7 @@ def private_directory(path: str) -> str:
         SessionError: it cannot be made, or belongs to somebody else.
     """
     try:
-        os.makedirs(path, mode=0o700, exist_ok=True)
+        os.makedirs(path, mode=_MODE, exist_ok=True)
         status = os.lstat(path)
     except OSError as error:
         full = error.errno in {errno.ENOSPC, errno.EDQUOT}
@@ -65,6 +68,7 @@ def private_directory(path: str) -> str:
     if status.st_uid != os.geteuid():
         msg = f"{path} belongs to another user"
         raise ConfigError(msg, hint="remove it, or set XDG_STATE_HOME to a directory of your own")
-    if status.st_mode & 0o077:
-        os.chmod(path, 0o700)
+    if status.st_mode & 0o777 != _MODE:
+        # Commands can change the mode of a private home or /tmp, and would lock the next one out.
+        os.chmod(path, _MODE)
     return path

@@ -10,6 +10,7 @@ import time
 from ringfence.errors import SessionError
 from ringfence.session import home, workspace
 from ringfence.session.places import private_directory
+from ringfence.session.shelf import EPHEMERAL, Shelf
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
             """Pass a signal on to it."""
 
 
-_IDLE_SECONDS = 7 * 24 * 3600
+_CLOSE_SECONDS = 6.0
 
 
 class SessionState:
@@ -46,7 +47,7 @@ class SessionState:
         baseline: Capabilities,
         private_home: str | None,
         scratch: str | None,
-        remove: tuple[str, ...],
+        close: Callable[[], None],
     ) -> None:
         self.id = session_id
         self.workspace = workspace
@@ -54,7 +55,7 @@ class SessionState:
         self.private_home = private_home
         self.scratch = scratch
         self.closed = False
-        self._remove = remove
+        self._close = close
         self._granted: frozenset[Capabilities] = frozenset()
         self._lock = _thread.allocate_lock()
         self._running: set[Cancellable] = set()
@@ -94,12 +95,14 @@ class SessionState:
             command.kill()
 
     def close(self) -> None:
-        """Kill what runs, and remove what belonged to this session alone."""
+        """Kill what runs, wait for its end, and remove what belonged to this session alone."""
         with self._lock:
             self.closed = True
         self.cancel()
-        for path in self._remove:
-            remove_tree(path)
+        deadline = time.monotonic() + _CLOSE_SECONDS
+        while self._running and time.monotonic() < deadline:
+            time.sleep(0.005)
+        self._close()
 
 
 class Sessions:
@@ -141,35 +144,31 @@ class Sessions:
         self, session_id: str | None, directory: str | os.PathLike[str] | None, *, single_use: bool
     ) -> SessionState:
         root = private_directory(self._places.state)
-        name = "run-" + os.urandom(8).hex() if session_id is None else workspace.directory_name(session_id)
-        remove: list[str] = []
-        private_home: str | None = None
-        if directory is None:
-            place = private_directory(os.path.join(private_directory(os.path.join(root, "workspaces")), name))
-            if session_id is None:
-                remove.append(place)
-        else:
-            place = workspace.check(directory, self._places)
-        if session_id is not None or directory is not None:
-            private_home = home.private_home(self._places, workspace.name_of(place))
-        scratch: str | None = None
-        if not single_use:
-            shelf = private_directory(os.path.join(root, "scratch"))
-            _sweep(shelf)
-            # A session may work in several places over time; its /tmp goes with the place.
-            suffix = "" if session_id is None else "-" + workspace.directory_name(place)[:16]
-            scratch = private_directory(os.path.join(shelf, name + suffix))
-            os.utime(scratch)
-            if session_id is None:
-                remove.append(scratch)
-        return SessionState(
-            name if session_id is None else session_id,
-            workspace=place,
-            baseline=self._baseline(place),
-            private_home=private_home,
-            scratch=scratch,
-            remove=tuple(remove),
-        )
+        ephemeral = session_id is None
+        name = EPHEMERAL + os.urandom(8).hex() if session_id is None else workspace.directory_name(session_id)
+        with contextlib.ExitStack() as undo:
+            if directory is None:
+                shelf = Shelf(os.path.join(root, "workspaces"))
+                place = _take(shelf, name, undo, remove=ephemeral)
+            else:
+                place = workspace.check(directory, self._places)
+            private_home: str | None = None
+            if not (ephemeral and directory is None):
+                private_home = home.private_home(self._places, workspace.name_of(place))
+            scratch: str | None = None
+            if not single_use:
+                shelf = Shelf(os.path.join(root, "scratch"))
+                # A session may work in several places over time; its /tmp goes with the place.
+                suffix = "" if ephemeral else "-" + workspace.directory_name(place)[:16]
+                scratch = _take(shelf, name + suffix, undo, remove=ephemeral)
+            return SessionState(
+                name if session_id is None else session_id,
+                workspace=place,
+                baseline=self._baseline(place),
+                private_home=private_home,
+                scratch=scratch,
+                close=undo.pop_all().close,
+            )
 
     def close(self, session_id: str) -> None:
         """Close one session."""
@@ -184,25 +183,12 @@ class Sessions:
             self.close(session_id)
 
 
-def _sweep(shelf: str) -> None:
-    """Remove scratch directories that no session used for a week."""
-    limit = time.time() - _IDLE_SECONDS
-    for entry in os.scandir(shelf):
-        if entry.stat(follow_symlinks=False).st_mtime < limit:
-            remove_tree(entry.path)
-
-
-def remove_tree(path: str) -> None:
-    """Remove a directory of ours that dead commands wrote into; what resists stays and is no error."""
-    import shutil
-
-    try:
-        shutil.rmtree(path)
-    except FileNotFoundError:
-        return
-    except (OSError, RecursionError):
-        # A command may have closed its directories, or nested thousands of them; these two cope.
-        import subprocess
-
-        for tool in (("/bin/chmod", "-R", "u+rwx"), ("/bin/rm", "-rf")):
-            subprocess.run([*tool, "--", path], check=False, capture_output=True, stdin=subprocess.DEVNULL)
+def _take(shelf: Shelf, name: str, undo: contextlib.ExitStack, *, remove: bool) -> str:
+    """Take a directory from a shelf until `undo`; sweep what others left there."""
+    shelf.sweep()
+    path, lock = shelf.take(name)
+    if remove:
+        undo.callback(shelf.remove, name, lock)
+    else:
+        undo.callback(os.close, lock)
+    return path

@@ -6,6 +6,7 @@ import os
 
 from ringfence.errors import SessionError
 from ringfence.model.paths import covered, is_below
+from ringfence.session.home import has_home
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,6 +39,10 @@ def check(path: str | os.PathLike[str], places: Places) -> str:
     """
     given = os.path.abspath(os.path.expanduser(os.fspath(path)))
     real = os.path.realpath(given)
+    planted = _planted_link(given, places)
+    if planted:
+        msg = f"{planted} is a link inside another workspace, where a command may have put it"
+        raise SessionError(msg, hint=f"name the directory it leads to, if that is what you mean: {real}")
     if not os.path.isdir(real):
         what = "is not a directory" if os.path.exists(real) else "does not exist"
         msg = f"the workspace {given} {what}"
@@ -65,6 +70,23 @@ def _is_a_home(real: str) -> bool:
     return real == "/root" or os.path.dirname(real) in {"/home", "/Users"} or is_below(own, real)
 
 
+def was_used(directory: str, places: Places) -> bool:
+    """Tell whether a directory was ever a workspace."""
+    return has_home(places, name_of(directory))
+
+
+def _planted_link(given: str, places: Places) -> str | None:
+    """Return the first link on the way that lies in a directory which was a workspace."""
+    at, used = "/", False
+    for part in given.strip("/").split("/"):
+        at = os.path.join(at, part)
+        if used and os.path.islink(at):
+            return at
+        at = os.path.realpath(at)
+        used = used or was_used(at, places)
+    return None
+
+
 def project_around(cwd: str, places: Places) -> str:
     """Return the git work tree around `cwd` where it may be a workspace, else `cwd` itself.
 
@@ -73,7 +95,10 @@ def project_around(cwd: str, places: Places) -> str:
     directory = os.path.realpath(cwd)
     found = directory
     while directory != os.path.dirname(directory):
-        if os.path.lexists(os.path.join(directory, ".git")) and os.stat(directory).st_uid == os.geteuid():
+        is_tree = os.path.lexists(os.path.join(directory, ".git")) and os.stat(directory).st_uid == os.geteuid()
+        # A directory that was a workspace stays one: a command there could remove its `.git`, and the
+        # next one would be handed the repository around it.
+        if is_tree or was_used(directory, places):
             found = directory
             break
         directory = os.path.dirname(directory)

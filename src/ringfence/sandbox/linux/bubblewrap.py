@@ -27,6 +27,8 @@ _TRUSTED = (
     "/bin/bwrap",
     "/run/current-system/sw/bin/bwrap",
 )
+# How a user namespace shows the owner of files that belong to the host's root.
+_OVERFLOW_UID = 65534
 NAMESPACES = (
     "--unshare-user",
     "--unshare-ipc",
@@ -173,7 +175,11 @@ def find(outside: str | None = None) -> str:
     real = os.path.realpath(path)
     status = os.stat(real)
     writable_by_others = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    if status.st_uid not in {0, os.geteuid()} or writable_by_others or (outside and is_below(real, outside)):
+    if (
+        status.st_uid not in {0, os.geteuid(), _OVERFLOW_UID}
+        or writable_by_others
+        or (outside and is_below(real, outside))
+    ):
         raise SandboxUnavailable(
             f"{real} could have been changed by others, or lies in the workspace",
             hint="install bubblewrap with the system's package manager",

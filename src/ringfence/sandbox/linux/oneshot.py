@@ -12,7 +12,7 @@ import time
 from ringfence.errors import ProgramNotFound, SandboxUnavailable
 from ringfence.model.value import Value
 from ringfence.sandbox.backend import Exit
-from ringfence.sandbox.linux import bubblewrap, diagnose, mountinfo, rlimits
+from ringfence.sandbox.linux import bubblewrap, diagnose, mountinfo, points, rlimits
 from ringfence.sandbox.linux.sources import opened
 from ringfence.sandbox.spawn import lifted, pipe, spawn
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ringfence.sandbox.plan import Plan
 
 _SETUP_SECONDS = 10.0
-_SETTLE_MS = 250
+_SETTLE_MS = 2000
 _REAP_MS = 5000
 _MAX_SIGNAL = 64
 _SIGNALLED = 128
@@ -45,8 +45,14 @@ class OneShot:
             SandboxUnavailable: bubblewrap failed, or made something else than the plan says.
         """
         _require_program(self._plan, launch)
-        with opened(self._plan) as sources:
-            run = OneShotRun(self._start(launch, sources), self._plan)
+        locks = points.claim(self._plan)
+        try:
+            with opened(self._plan) as sources:
+                run = OneShotRun(self._start(launch, sources), self._plan, locks)
+        except BaseException:
+            for lock in locks:
+                os.close(lock)
+            raise
         try:
             run.release()
         except BaseException:
@@ -118,7 +124,7 @@ class _Started(Value):
 class OneShotRun:
     """A started command: first held, then released, at the end reaped."""
 
-    def __init__(self, started: _Started, plan: Plan) -> None:
+    def __init__(self, started: _Started, plan: Plan, locks: list[int]) -> None:
         self.stdin = started.stdin
         self.stdout = started.stdout
         self.stderr = started.stderr
@@ -128,6 +134,7 @@ class OneShotRun:
         self._status = started.status
         self._block = started.block
         self._plan = plan
+        self._locks = locks
         self._said = b""
         self._init_pid = 0
         self._init = -1
@@ -164,7 +171,11 @@ class OneShotRun:
         table = f"/proc/{self._init_pid}/mountinfo"
         expected = mountinfo.Expected(self._plan.mounts, mountinfo.parse(_read("/proc/self/mountinfo")))
         deadline = time.monotonic() + _SETUP_SECONDS
-        with _Watch(table, self.exited) as watch:
+        try:
+            watch = _Watch(table, self.exited)
+        except OSError:
+            raise self._failed() from None
+        with watch:
             while True:
                 try:
                     text = _read(table)
@@ -250,7 +261,7 @@ class OneShotRun:
     def _close(self) -> None:
         with self._lock:
             self._over = True
-            for fd in (self.exited, self._init, self._status, self._block):
+            for fd in (self.exited, self._init, self._status, self._block, *self._locks):
                 if fd >= 0:
                     os.close(fd)
 

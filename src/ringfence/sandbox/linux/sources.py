@@ -9,6 +9,7 @@ import stat
 
 from ringfence.errors import SandboxUnavailable
 from ringfence.model.paths import is_below
+from ringfence.sandbox.layout import HELD
 from ringfence.sandbox.linux.openat import make_beneath, open_beneath, open_exact
 
 TYPE_CHECKING = False
@@ -46,7 +47,7 @@ def _open(mount: Mount, plan: Plan, fds: dict[str, int]) -> None:
     if mount.kind == "mask":
         fds[mount.target] = os.open("/dev/null", os.O_RDONLY)
     elif mount.kind == "bind":
-        if around and mount.why == "held in place" and not around.is_real:
+        if around and mount.why == HELD and not around.is_real:
             fds[mount.target] = make_beneath(fds[around.target], _below(mount.target, around.target), is_dir=True)
             return
         if around and mount.within:

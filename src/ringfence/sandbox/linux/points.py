@@ -1,0 +1,105 @@
+"""Mount points in private homes and /tmp that every command holds in place.
+
+bubblewrap finds a mount's target by its path. A command that does not hold a directory could rename
+it, and put a link in its place, while another command is being set up there. So the points of a
+private directory are remembered beside it, every command mounts all of them, and a new one is added
+only while no command runs that does not know it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+
+from ringfence.errors import SandboxUnavailable
+from ringfence.model.paths import covered
+from ringfence.sandbox.plan import deepest
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ringfence.sandbox.plan import Plan
+
+_SUFFIX = ".points"
+_MAX_BYTES = 2**16
+_WAIT_SECONDS = 10.0
+
+
+def remembered(target: str, source: str | None) -> tuple[str, ...]:
+    """Return the points of the private directory `source`, as paths below `target`."""
+    if source is None:
+        return ()
+    with contextlib.suppress(FileNotFoundError), open(source + _SUFFIX, "rb") as file:
+        return tuple(target + point for point in _split(file.read(_MAX_BYTES)))
+    return ()
+
+
+def claim(plan: Plan) -> list[int]:
+    """Hold the points of a plan; the locks are released by closing what is returned.
+
+    Raises:
+        SandboxUnavailable: commands run that do not hold them, or a point was added meanwhile.
+    """
+    locks: list[int] = []
+    try:
+        for source, points in _points(plan).items():
+            fd = os.open(source + _SUFFIX, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            locks.append(fd)
+            fcntl.flock(fd, fcntl.LOCK_SH)
+            if not points <= _known(fd):
+                _add(fd, points)
+            # What lies below a point of ours is out of reach, and need not be held as well.
+            if any(not covered(point, points) for point in _known(fd)):
+                raise SandboxUnavailable(
+                    f"the mounts of {source} changed while the command was prepared",
+                    hint="run it again",
+                    reason="changed",
+                )
+    except BaseException:
+        for fd in locks:
+            os.close(fd)
+        raise
+    return locks
+
+
+def _points(plan: Plan) -> dict[str, set[str]]:
+    """Return the directories that are mounted over in each private directory, as paths below it."""
+    private = [m for m in plan.mounts if m.kind == "bind" and m.writable and not m.is_real and not m.within]
+    found: dict[str, set[str]] = {m.source: set() for m in private}
+    for mount in plan.mounts:
+        if mount.kind not in {"bind", "tmpfs"} or mount in private:
+            continue
+        around = deepest(os.path.dirname(mount.target), plan.mounts)
+        for root in private:
+            if around is not None and (around == root or around.within == root.source):
+                found[root.source].add(mount.target[len(root.target) :])
+    return found
+
+
+def _split(data: bytes) -> set[str]:
+    return {os.fsdecode(name) for name in data.split(b"\0") if name}
+
+
+def _known(fd: int) -> set[str]:
+    return _split(os.pread(fd, _MAX_BYTES, 0))
+
+
+def _add(fd: int, points: set[str]) -> None:
+    deadline = time.monotonic() + _WAIT_SECONDS
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise SandboxUnavailable(
+                    "another command runs in this workspace that was started with another PATH or other grants",
+                    hint="wait for it to end, or stop it",
+                    reason="busy",
+                ) from None
+            time.sleep(0.01)
+    data = b"\0".join(os.fsencode(point) for point in sorted(points | _known(fd)))
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, data, 0)
+    fcntl.flock(fd, fcntl.LOCK_SH)
