@@ -61,7 +61,16 @@ def copy_interpreter(to: Path) -> None:
 @pytest.mark.timeout(400)
 def test_the_suite_passes_as_an_ordinary_user(user, place):
     out = subprocess.run(
-        [place / "python" / "bin" / "python3", "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"],
+        [
+            place / "python" / "bin" / "python3",
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            f"--basetemp={place}/tmp",
+            "tests",
+        ],
         cwd=place / "project",
         user=USER,
         group=user.pw_gid,

@@ -80,3 +80,43 @@ def test_a_loop_is_not_blocked_by_a_start(workspace):
             return longest
 
     asyncio.run(main())
+
+
+def test_cancelling_again_and_again_leaves_nothing(workspace):
+    marker = workspace / "alive"
+
+    async def main():
+        async with AsyncFence() as fence, fence.session(workspace=workspace) as session:
+            for pause in (0, 0.001, 0.004, 0.008, 0.05):
+                task = asyncio.create_task(session.run("while :; do date +%N > alive; sleep 0.02; done"))
+                await asyncio.sleep(pause)
+                for _ in range(5):
+                    task.cancel()
+                    await asyncio.sleep(0)
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+
+    before = len(os.listdir("/proc/self/fd"))
+    asyncio.run(main())
+    stamp = marker.read_text() if marker.exists() else None
+    time.sleep(0.3)
+    assert (marker.read_text() if marker.exists() else None) == stamp
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_waiting_questions_do_not_stop_others(workspace):
+    def slow(request):
+        time.sleep(1.5)
+        return Answer.deny()
+
+    async def main():
+        async with AsyncFence(approver=slow) as fence, fence.session(workspace=workspace) as session:
+            wide = session.capabilities.with_network("all")
+            waiting = [asyncio.create_task(session.run("true", capabilities=wide)) for _ in range(40)]
+            await asyncio.sleep(0.1)
+            out = await asyncio.wait_for(session.run("echo hi"), 1.2)
+            results = await asyncio.gather(*waiting, return_exceptions=True)
+            assert out.stdout == "hi\n"
+            assert all(isinstance(r, Denied) for r in results)
+
+    asyncio.run(main())

@@ -14,11 +14,15 @@ from ringfence import (
     CommandFailed,
     CommandTimeout,
     Config,
+    ConfigError,
     Denied,
     Fence,
     Limits,
     Network,
     ProgramNotFound,
+    RingfenceError,
+    SessionError,
+    UnsupportedPolicy,
     run,
 )
 from ringfence.testing import FakeApprover, FakeBackend, FakeReply, ListRecorder, fake_registry
@@ -70,7 +74,7 @@ def test_wider_is_refused_when_nobody_is_there(session, recorder):
     assert "do not try it again" in error.hint
     assert error.decision.verdict == "deny"
     assert error.denial.as_dict()["layer"] == "policy"
-    assert recorder.events() == ["decision", "question", "answer", "decision"]
+    assert recorder.events() == ["decision", "question", "answer", "refusal"]
 
 
 def test_once_is_for_one_command(workspace, tmp_path):
@@ -349,7 +353,16 @@ def test_read_only_home_grant_hides_credentials(tmp_path, workspace):
         assert session.run(f"touch {home}/x", capabilities=caps).exit_code == 1
 
 
-def test_full_access_by_approval_still_hides_our_state(workspace, tmp_path):
+@pytest.fixture
+def system_config_as_it_was():
+    """Full access makes /etc/ringfence, so that a command cannot; take it away again."""
+    existed = os.path.isdir("/etc/ringfence")
+    yield
+    if not existed and os.path.isdir("/etc/ringfence"):
+        os.rmdir("/etc/ringfence")
+
+
+def test_full_access_by_approval_still_hides_our_state(workspace, tmp_path, system_config_as_it_was):
     victim = tmp_path / "outside"
     victim.mkdir()
     with Fence(approver=FakeApprover()) as fence, fence.session(workspace=workspace) as session:
@@ -358,3 +371,161 @@ def test_full_access_by_approval_still_hides_our_state(workspace, tmp_path):
         assert out.ok, out.stderr
         assert out.stdout == ""
         assert (victim / "x").exists()
+
+
+def test_only_a_clear_yes_is_a_yes(workspace):
+    for kind in ("no", "denied", "", "DENY", None, "yes"):
+        with pytest.raises(ValueError, match="once, session or deny"):
+            Answer(kind)
+
+
+def test_ceilings_hold_for_a_configuration_made_by_a_program(workspace, monkeypatch):
+    monkeypatch.setenv("RINGFENCE_TIER", "read-only")
+    with Fence(Config(tier="full-access")) as fence, fence.session(workspace=workspace) as session:
+        assert session.capabilities.write == ()
+    assert run("touch x", workspace=workspace, config=Config()).exit_code == 1
+
+
+def test_the_host_is_no_way_around_a_ceiling(workspace, monkeypatch):
+    approver = FakeApprover("once")
+    with Fence(Config(backend="host"), approver=approver) as fence, fence.session(workspace=workspace) as session:
+        session.run("true")
+        assert approver.requests[0].beyond == ("no confinement at all: everything you may do",)
+    monkeypatch.setenv("RINGFENCE_TIER", "read-only")
+    with Fence(Config(backend="host"), approver=approver) as fence, fence.session(workspace=workspace) as session:
+        with pytest.raises(Denied, match="the environment does not allow"):
+            session.run("touch x")
+    monkeypatch.delenv("RINGFENCE_TIER")
+    required = Config(backend="host", require=("writes",))
+    with Fence(required, approver=approver) as fence, fence.session(workspace=workspace) as session:
+        with pytest.raises(UnsupportedPolicy, match="writes"):
+            session.run("true")
+    assert list(workspace.iterdir()) == []
+
+
+def test_our_configuration_cannot_be_made_where_there_is_none(tmp_path, workspace, monkeypatch):
+    home = tmp_path / "home"
+    home.mkdir()
+    env = {**os.environ, "HOME": str(home)}
+    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+        del env[name]
+    with Fence(approver=FakeApprover(), env=env) as fence, fence.session(workspace=workspace) as session:
+        caps = session.capabilities.with_write(home)
+        session.run(
+            "mkdir -p ~/.config/ringfence; echo 'tier = \"full-access\"' > ~/.config/ringfence/config.toml",
+            capabilities=caps,
+        )
+        session.run(
+            "mv ~/.config ~/x; mkdir -p ~/.config/ringfence; touch ~/.config/ringfence/config.toml", capabilities=caps
+        )
+    assert Fence(env=env).config.tier == "workspace-write"
+    assert not (home / ".config" / "ringfence" / "config.toml").exists()
+
+
+def test_credentials_that_appear_later_are_hidden(tmp_path, workspace):
+    home = tmp_path / "home"
+    home.mkdir()
+    env = {**os.environ, "HOME": str(home)}
+    with Fence(approver=FakeApprover("session"), env=env) as fence, fence.session(workspace=workspace) as session:
+        caps = session.capabilities.with_read(home)
+        session.run("true", capabilities=caps).check()
+        (home / ".aws").mkdir()
+        (home / ".aws" / "credentials").write_text("a secret")
+        assert "a secret" not in session.run("cat ~/.aws/credentials", capabilities=caps).stdout
+
+
+def test_a_start_that_fails_leaves_nothing_running(session, workspace, monkeypatch):
+    from ringfence.sandbox.linux import oneshot
+
+    real = os.pidfd_open
+    calls = []
+
+    def late(pid, flags=0):
+        calls.append(pid)
+        if len(calls) == 1:
+            time.sleep(0.05)
+            raise KeyboardInterrupt
+        return real(pid, flags)
+
+    monkeypatch.setattr(oneshot.os, "pidfd_open", late)
+    with pytest.raises(KeyboardInterrupt):
+        session.run("touch ran; sleep 5")
+    time.sleep(0.3)
+    assert not (workspace / "ran").exists()
+    with pytest.raises(ProcessLookupError):
+        os.kill(calls[0], 0)
+
+
+def test_input_is_bytes(session):
+    assert session.run("cat", stdin=bytearray(b"abc")).stdout == "abc"
+    with pytest.raises(TypeError, match="stdin is bytes"):
+        session.run("cat", stdin=0)
+    with pytest.raises(ValueError, match="timeout"):
+        session.run("true", timeout="5")
+
+
+def test_the_clock_runs_while_a_consumer_sleeps(session, workspace):
+    with session.stream("echo a; sleep 1; touch late", timeout=0.3) as stream:
+        time.sleep(1.6)
+        assert [data for _, data in stream] == [b"a\n"]
+    assert stream.output.timed_out
+    assert not (workspace / "late").exists()
+
+
+def test_a_session_opened_twice_closes_with_the_last(fence, workspace):
+    with fence.session("s", workspace) as outer:
+        with fence.session("s", workspace) as inner:
+            inner.run("true").check()
+        outer.run("true").check()
+        with pytest.raises(SessionError, match="closed"):
+            inner.run("true")
+
+
+def test_a_session_may_be_left_in_another_thread(fence, workspace):
+    session = fence.session("s", workspace)
+    session.__enter__()
+    thread = threading.Thread(target=session.__exit__, args=(None, None, None))
+    thread.start()
+    thread.join()
+    with pytest.raises(SessionError, match="no open session"):
+        fence.sessions.get("s")
+
+
+def test_a_broken_recorder_stops_a_start_and_keeps_an_output(workspace):
+    class Broken:
+        def __init__(self, event):
+            self.event = event
+
+        def record(self, record):
+            if record.event == self.event:
+                raise OSError("disk on fire")
+
+    with Fence(recorder=Broken("decision")) as fence, fence.session(workspace=workspace) as session:
+        with pytest.raises(OSError, match="fire"):
+            session.run("touch ran")
+    assert not (workspace / "ran").exists()
+    with Fence(recorder=Broken("run")) as fence, fence.session(workspace=workspace) as session:
+        out = session.run("echo hi")
+    assert out.stdout == "hi\n"
+    assert "fire" in out.notes[0]
+
+
+def test_what_cannot_start_is_recorded_and_typed(session, recorder):
+    with pytest.raises(RingfenceError):
+        session.run(["/bin/echo", "x" * 3_000_000])
+    assert recorder.events()[-1] == "failure"
+
+
+def test_errors_survive_pickling(session):
+    import pickle
+
+    with pytest.raises(Denied) as caught:
+        session.run("true", capabilities=session.capabilities.with_network("all"))
+    for error in (caught.value, ConfigError("a", hint="b"), UnsupportedPolicy("x", "y", "z")):
+        copy = pickle.loads(pickle.dumps(error))  # noqa: S301  # our own bytes
+        assert (type(copy), str(copy), copy.__dict__.keys()) == (type(error), str(error), error.__dict__.keys())
+
+
+def test_a_write_grant_on_var_starts(workspace):
+    with Fence(approver=FakeApprover()) as fence, fence.session(workspace=workspace) as session:
+        assert session.run("ls /var/tmp", capabilities=session.capabilities.with_read("/var")).ok

@@ -11,14 +11,17 @@ from ringfence.model.approval import Request
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Generator, Iterator
-    from typing import Literal, Self
+    from asyncio import TimerHandle
+    from collections.abc import AsyncIterator, Callable, Generator, Iterator
+    from threading import Timer
+    from typing import Literal, Self, TypeVar
 
     from ringfence.model.approval import Answer, Approver
     from ringfence.model.output import Output
     from ringfence.sandbox.capture import Pump, Streams
 
     Way = Generator[Request | Pump, Answer | None, Output]
+    T = TypeVar("T")
     Chunk = tuple[Literal["stdout", "stderr"], bytes]
 
 
@@ -66,12 +69,20 @@ class Stream:
         self._chunks = _collect(streams)
         self._pump: Pump | None = None
         self._output: Output | None = None
+        self._timer: Timer | None = None
 
     def __enter__(self) -> Self:
         need = _advance(self._way, None)
         if isinstance(need, Request):
             need = _advance(self._way, gate.ask(self._approver, need, self._wait))
-        self._pump = _a_pump(need)
+        self._pump = pump = _a_pump(need)
+        if pump.timeout is not None:
+            # A consumer that takes its time must not stop the clock.
+            import threading
+
+            self._timer = threading.Timer(pump.timeout, pump.expire)
+            self._timer.daemon = True
+            self._timer.start()
         return self
 
     def __iter__(self) -> Iterator[Chunk]:
@@ -85,6 +96,8 @@ class Stream:
             yield from _drain(self._chunks)
 
     def __exit__(self, *_: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         pump = self._started()
         pump.abandon()
         self._output = _a_result(_advance(self._way, None))
@@ -116,14 +129,23 @@ class AsyncStream:
         self._chunks = _collect(streams)
         self._pump: Pump | None = None
         self._output: Output | None = None
+        self._timer: TimerHandle | None = None
 
     async def __aenter__(self) -> Self:
         need = await _advance_async(self._way, None)
         if isinstance(need, Request):
             answer = await gate.ask_async(self._approver, need, self._wait)
             need = await _advance_async(self._way, answer)
-        self._pump = _a_pump(need)
+        self._pump = pump = _a_pump(need)
+        if pump.timeout is not None:
+            import asyncio
+
+            self._timer = asyncio.get_running_loop().call_later(pump.timeout, pump.expire)
         return self
+
+    def _unset(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
 
     async def __aiter__(self) -> AsyncIterator[Chunk]:
         pump = _entered(self._pump)
@@ -132,11 +154,12 @@ class AsyncStream:
             for chunk in _drain(self._chunks):
                 yield chunk
 
-    async def __aexit__(self, *_: object) -> None:
-        import asyncio
-
-        await asyncio.to_thread(_entered(self._pump).abandon)
+    async def __aexit__(self, *_exception: object) -> None:
+        self._unset()
+        _, cancelled = await _surely(_entered(self._pump).abandon)
         self._output = _a_result(await _advance_async(self._way, None))
+        if cancelled is not None:
+            raise cancelled
 
     def cancel(self) -> None:
         """Kill the command."""
@@ -168,18 +191,33 @@ async def _advance_async(way: Way, value: Answer | None) -> Request | Pump | _Do
     A cancellation that arrives meanwhile waits for the start, and then takes it back: otherwise the
     command would run on with nobody to wait for it.
     """
+    need, cancelled = await _surely(lambda: _advance(way, value))
+    if cancelled is not None:
+        if isinstance(need, (_Done, Request)):
+            way.close()
+        else:
+            await _stop(need, way, cancelled)
+        raise cancelled
+    return need
+
+
+async def _surely(call: Callable[[], T]) -> tuple[T, BaseException | None]:
+    """Run `call` on a worker thread to its end, however often this is cancelled meanwhile.
+
+    Returns its result and the cancellation, if there was one, for the caller to act on.
+    """
     import asyncio
 
-    advancing = asyncio.ensure_future(asyncio.to_thread(_advance, way, value))
-    try:
-        return await asyncio.shield(advancing)
-    except asyncio.CancelledError as error:
-        need = await advancing
-        if not isinstance(need, (_Done, Request)):
-            await _stop(need, way, error)
-        else:
-            way.close()
-        raise
+    calling = asyncio.ensure_future(asyncio.to_thread(call))
+    cancelled: BaseException | None = None
+    while not calling.done():
+        try:
+            await asyncio.shield(calling)
+        except asyncio.CancelledError as error:
+            cancelled = error
+        except BaseException:  # noqa: BLE001  # its own; `result` raises it below
+            break
+    return calling.result(), cancelled
 
 
 async def _step(pump: Pump) -> None:
@@ -206,10 +244,9 @@ async def _step(pump: Pump) -> None:
 
 
 async def _stop(pump: Pump, way: Way, error: BaseException) -> None:
-    import asyncio
     import contextlib
 
-    await asyncio.to_thread(pump.abandon)
+    await _surely(pump.abandon)
     with contextlib.suppress(BaseException):  # the way raises `error` again once it has recorded it
         way.throw(error)
 

@@ -35,6 +35,17 @@ class RingfenceError(Exception):
     def __str__(self) -> str:
         return f"{self.message}\n{self.hint}" if self.hint else self.message
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # Exceptions are rebuilt from `args`, which does not fit constructors with named parameters.
+        return _rebuilt, (type(self), self.args, self.__dict__)
+
+
+def _rebuilt(cls: type[RingfenceError], args: tuple[object, ...], state: dict[str, object]) -> RingfenceError:
+    error = cls.__new__(cls, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
 
 class Denied(RingfenceError):
     """The command was refused before it started."""

@@ -11,14 +11,16 @@ import os
 import time
 
 from ringfence import drive
-from ringfence.config.load import for_workspace, load
-from ringfence.errors import Denied, ProgramNotFound
+from ringfence.config.load import defaults, for_workspace, under_ceilings
+from ringfence.errors import Denied, ProgramNotFound, SandboxUnavailable
 from ringfence.ledger.recorder import LoggingRecorder
-from ringfence.model.approval import Request
+from ringfence.model.approval import Answer, Request
+from ringfence.model.capabilities import Capabilities
 from ringfence.model.decision import Reason
 from ringfence.model.limits import MAX_TIMEOUT
 from ringfence.model.output import Denial, Enforcement, Output
 from ringfence.model.record import Record
+from ringfence.model.value import Value
 from ringfence.policy.engine import decide
 from ringfence.sandbox import environment
 from ringfence.sandbox.backend import Launch, PlanRequest
@@ -26,9 +28,9 @@ from ringfence.sandbox.capture import Pump, Streams
 from ringfence.sandbox.layout import TMP
 from ringfence.sandbox.linux import points
 from ringfence.sandbox.registry import Registry
-from ringfence.sandbox.survey import installation, look
+from ringfence.sandbox.survey import look, to_hide
 from ringfence.session import workspace
-from ringfence.session.context import require
+from ringfence.session.context import current_session, require
 from ringfence.session.handles import AsyncSession, Session
 from ringfence.session.places import places
 from ringfence.session.sessions import Sessions
@@ -40,12 +42,11 @@ if TYPE_CHECKING:
     from typing import Self
 
     from ringfence.config.config import Config
-    from ringfence.model.approval import Answer, Approver
-    from ringfence.model.capabilities import Capabilities
+    from ringfence.model.approval import Approver
     from ringfence.model.command import Command
     from ringfence.model.decision import Decision
     from ringfence.model.record import Event, Recorder
-    from ringfence.sandbox.backend import Backend
+    from ringfence.sandbox.backend import Backend, Enclosure
     from ringfence.sandbox.plan import Plan
     from ringfence.sandbox.survey import Survey
     from ringfence.session.sessions import SessionState
@@ -54,29 +55,19 @@ _ADVICE = (
     "do not try it again unchanged: ask for less, work inside the workspace,"
     " or have a person allow it (ringfence run --ask, Fence(approver=…), or the configuration)"
 )
+_CEILING_ADVICE = "do not try it again: whoever set that limit is the only one who can raise it"
 
 
-class Checked:
+class Checked(Value):
     """What steps 1 to 3 found out about a command: nothing has been asked or started."""
 
-    def __init__(
-        self,
-        *,
-        state: SessionState,
-        config: Config,
-        backend: Backend,
-        cwd: str,
-        wanted: Capabilities,
-        decision: Decision,
-        plan: Plan,
-    ) -> None:
-        self.state = state
-        self.config = config
-        self.backend = backend
-        self.cwd = cwd
-        self.wanted = wanted
-        self.decision = decision
-        self.plan = plan
+    state: SessionState
+    config: Config
+    backend: Backend
+    cwd: str
+    wanted: Capabilities
+    decision: Decision
+    plan: Plan
 
 
 class _Core:
@@ -93,12 +84,12 @@ class _Core:
     ) -> None:
         self._env = dict(os.environ if env is None else env)
         self.places = places(self._env)
-        self.config = load(self.places, self._env) if config is None else config
+        self.config = under_ceilings(config or defaults(self.places), self.places, self._env)
         self.registry = registry or Registry()
         self.approver = approver
         self._recorder: Recorder = recorder or LoggingRecorder()
         self._configs: dict[str, Config] = {}
-        self._surveys: dict[str, Survey] = {}
+        self._surveyed: Survey | None = None
         self.sessions = Sessions(self.places, lambda place: self.config_for(place).baseline(place))
 
     def config_for(self, place: str) -> Config:
@@ -110,10 +101,6 @@ class _Core:
             self._configs[place] = for_workspace(self.config, place, self.places)
         return self._configs[place]
 
-    def backend_for(self, config: Config) -> Backend:
-        """Return the backend that a configuration asks for."""
-        return self.registry.choose(config.backend if config.enabled else "disabled")
-
     def check(self, command: Command) -> Checked:
         """Take a command through steps 1 to 3.
 
@@ -121,62 +108,91 @@ class _Core:
             Denied: its working directory is not in the workspace.
             RingfenceError: the session, the configuration or the backend cannot be used.
         """
+        # 1: resolve
         state = self.sessions.get(require(command.session))
         config = self.config_for(state.workspace)
+        backend = self.registry.choose(config.backend if config.enabled else "disabled")
         cwd = workspace.inside(command.cwd, state.workspace)
+        wanted = self._wanted(command, state, backend)
+
+        # 2: understand
         understanding = understand(command)
-        backend = self.backend_for(config)
-        wanted = state.baseline if command.capabilities is None else self._resolved(command.capabilities)
-        below, source = wanted, "a ceiling"
-        for ceiling in config.ceilings:
-            narrowed = ceiling.narrow(below, state.workspace)
-            if narrowed != below:
-                below, source = narrowed, ceiling.source
+
+        # 3: decide
+        ceiling, source = _under(config, wanted, state.workspace)
         decision = decide(
             understanding,
             wanted=wanted,
             baseline=state.baseline,
             granted=state.granted,
-            ceiling=below,
+            ceiling=ceiling,
             ceiling_source=source,
             confined=backend.confines,
         )
         if cwd is None:
-            reason = Reason("cwd", f"cwd outside workspace root: {command.cwd} is not in {state.workspace}")
-            raise self._denied(state, command, decision.with_verdict("deny", reason), layer="capability")
+            reason = Reason("cwd", _cwd_problem(command.cwd, state.workspace))
+            raise _denied(command, decision.with_verdict("deny", reason), layer="capability")
         plan = backend.plan(
             PlanRequest(
                 workspace=state.workspace,
                 capabilities=wanted,
-                survey=self._survey(),
+                survey=self._survey(wanted),
                 private_home=state.private_home,
                 scratch=state.scratch,
                 held=(
                     *points.remembered(self.places.home, state.private_home),
                     *points.remembered(TMP, state.scratch),
                 ),
-                required=config.required if backend.confines else (),
+                required=config.required if backend.confines else config.require,
             )
         )
-        return Checked(
-            state=state, config=config, backend=backend, cwd=cwd, wanted=wanted, decision=decision, plan=plan
-        )
+        return Checked(state, config, backend, cwd, wanted, decision, plan)
 
     def _way(self, command: Command, streams: Streams, *, limited: bool = True) -> drive.Way:
         """Take one command all the way; `limited` says whether the default timeout applies."""
-        # 1 to 3: resolve, understand, decide
-        checked = self.check(command)
-        state, decision, config = checked.state, checked.decision, checked.config
-        self._record("decision", state, command, decision.as_dict())
+        try:
+            # 1 to 3: resolve, understand, decide
+            checked = self.check(command)
+            decision = checked.decision
+            self._record("decision", command, decision.as_dict())
 
-        # 4: ask
-        if decision.verdict == "ask":
-            decision = yield from self._ask(checked, command)
-        if decision.verdict != "allow":
-            raise self._denied(state, command, decision, layer="policy")
+            # 4: ask
+            if decision.verdict == "ask":
+                decision = yield from self._ask(checked, command)
+            if decision.verdict != "allow":
+                raise _denied(command, decision, layer="policy")
 
-        # 5: confine and run
-        timeout = _timeout(command, checked.wanted, config, limited=limited)
+            # 5: confine and run
+            enclosure = checked.backend.open(checked.plan)
+            try:
+                pump = self._start(enclosure, checked, command, streams, limited=limited)
+                try:
+                    with checked.state.running(pump):
+                        yield pump
+                finally:
+                    pump.abandon()
+            finally:
+                enclosure.close()
+            output = _output(pump, streams, checked, decision)
+        except BaseException as error:
+            event: Event = "refusal" if isinstance(error, Denied) else "failure"
+            self._record(event, command, {"error": type(error).__name__, "message": str(error)})
+            raise
+
+        # 6: record
+        fields = output.as_dict()
+        kept = ("exit_code", "signal", "timed_out", "truncated", "duration_ms", "enforcement")
+        try:
+            self._record("run", command, {name: fields[name] for name in kept})
+        except Exception as error:  # noqa: BLE001  # it has run: its output is not lost for a broken recorder
+            output = output.replace(notes=(*output.notes, f"the run could not be recorded: {error}"))
+        return output
+
+    def _start(
+        self, enclosure: Enclosure, checked: Checked, command: Command, streams: Streams, *, limited: bool
+    ) -> Pump:
+        config = checked.config
+        self.places.make(checked.wanted.write)
         streams.limit(config.max_output)
         launch = Launch(
             argv=command.exec_argv,
@@ -189,29 +205,22 @@ class _Core:
             ),
             stdin=streams.stdin is not None,
         )
-        enclosure = checked.backend.open(checked.plan)
         try:
-            pump = Pump(enclosure.run(launch), streams, timeout)
-            try:
-                with state.running(pump):
-                    yield pump
-            finally:
-                pump.abandon()
-            output = _output(pump, streams, checked, decision, timeout)
-        except BaseException as error:
-            self._record("failure", state, command, {"error": f"{type(error).__name__}: {error}"})
+            running = enclosure.run(launch)
+        except OSError as error:
+            msg = f"the command could not be started: {error.strerror or error}"
+            raise SandboxUnavailable(msg, hint="see `ringfence status`", reason="failed") from error
+        try:
+            return Pump(running, streams, _timeout(command, checked.wanted, config, limited=limited))
+        except BaseException:
+            running.discard()
             raise
-        finally:
-            enclosure.close()
-
-        # 6: record
-        details = output.as_dict()
-        kept = ("exit_code", "signal", "timed_out", "truncated", "duration_ms", "enforcement")
-        self._record("run", state, command, {name: details[name] for name in kept})
-        return output
 
     def _ask(self, checked: Checked, command: Command) -> Generator[Request | Pump, Answer | None, Decision]:
         state, decision = checked.state, checked.decision
+        beyond = checked.wanted.beyond(state.baseline)
+        if not checked.backend.confines:
+            beyond = ("no confinement at all: everything you may do",)
         request = Request(
             session=state.id,
             command=str(command),
@@ -220,40 +229,42 @@ class _Core:
             workspace=state.workspace,
             decision=decision,
             wanted=checked.wanted,
-            beyond=checked.wanted.beyond(state.baseline),
+            beyond=beyond,
         )
-        self._record("question", state, command, {"beyond": list(request.beyond)})
-        answer = yield request
-        kind, reason, by = (answer.kind, answer.reason, answer.by) if answer else ("deny", "no answer", "")
-        self._record("answer", state, command, {"answer": kind, "reason": reason, "by": by})
-        if kind == "deny":
-            text = f"refused: {reason}" if reason else "refused"
-            return decision.with_verdict("deny", Reason("answer", text))
-        if kind == "session":
+        self._record("question", command, {"beyond": list(beyond)})
+        answer = (yield request) or Answer.deny("no answer")
+        self._record("answer", command, {"answer": answer.kind, "reason": answer.reason, "by": answer.by})
+        if answer.kind == "session" and checked.backend.confines:
             state.grant(checked.wanted)
-            self._record("grant", state, command, {"granted": list(request.beyond)})
-        return decision.with_verdict("allow", Reason("answer", f"allowed: {kind}"))
+            self._record("grant", command, {"granted": list(beyond)})
+        if answer.kind in {"once", "session"}:
+            return decision.with_verdict("allow", Reason("answer", f"allowed: {answer.kind}"))
+        text = f"refused: {answer.reason}" if answer.reason else "refused"
+        return decision.with_verdict("deny", Reason("answer", text))
 
-    def _resolved(self, wanted: Capabilities) -> Capabilities:
-        """Follow links in granted paths now, so that what is compared is what is mounted."""
+    def _wanted(self, command: Command, state: SessionState, backend: Backend) -> Capabilities:
+        """Return what a command is to have, as far as the fence can tell.
+
+        Links are followed now, so that what is compared is what is mounted.
+        """
+        if not backend.confines:
+            return Capabilities.for_tier("full-access", state.workspace)
+        if command.capabilities is None:
+            return state.baseline
+        wanted = command.capabilities
         return wanted.replace(
             read=tuple(map(os.path.realpath, wanted.read)), write=tuple(map(os.path.realpath, wanted.write))
         )
 
-    def _survey(self) -> Survey:
-        path = self._env.get("PATH", "")
-        if path not in self._surveys:
-            self._surveys[path] = look(home=self.places.home, path=path, installed=installation(), own=self.places.own)
-        return self._surveys[path]
+    def _survey(self, wanted: Capabilities) -> Survey:
+        """Look at the machine once, and at what must be hidden every time."""
+        if self._surveyed is None:
+            self._surveyed = look(home=self.places.home, path=self._env.get("PATH", ""), own=self.places.own)
+        return to_hide(self._surveyed, self.places.own, wanted.write)
 
-    def _denied(self, state: SessionState, command: Command, decision: Decision, *, layer: str) -> Denied:
-        reason = decision.reasons[0]
-        denial = Denial(layer=layer, operation="run", subject=str(command), rule=reason.factor, hint=_ADVICE)
-        self._record("decision", state, command, decision.as_dict())
-        return Denied(reason.text, hint=_ADVICE, decision=decision, denial=denial)
-
-    def _record(self, event: Event, state: SessionState, command: Command, details: Mapping[str, object]) -> None:
-        self._recorder.record(Record(event, time.time(), state.id, command, details))
+    def _record(self, event: Event, command: Command, details: Mapping[str, object]) -> None:
+        session = command.session or current_session() or ""
+        self._recorder.record(Record(event, time.time(), session, command, details))
 
 
 class Fence(_Core):
@@ -327,6 +338,30 @@ class AsyncFence(_Core):
         await asyncio.to_thread(self.sessions.close_all)
 
 
+def _under(config: Config, wanted: Capabilities, place: str) -> tuple[Capabilities, str]:
+    """Return what every ceiling leaves of `wanted`, and which one took something away."""
+    left, source = wanted, "a ceiling"
+    for ceiling in config.ceilings:
+        narrowed = ceiling.narrow(left, place)
+        if narrowed != left:
+            left, source = narrowed, ceiling.source
+    return left, source
+
+
+def _cwd_problem(cwd: str | None, place: str) -> str:
+    path = os.path.join(place, cwd or "")
+    if not os.path.isdir(path):
+        return f"the working directory {path} does not exist"
+    return f"cwd outside workspace root: {cwd} is not in {place}"
+
+
+def _denied(command: Command, decision: Decision, *, layer: str) -> Denied:
+    reason = decision.reasons[0]
+    hint = _CEILING_ADVICE if reason.factor == "ceiling" else _ADVICE
+    denial = Denial(layer=layer, operation="run", subject=str(command), rule=reason.factor, hint=hint)
+    return Denied(reason.text, hint=hint, decision=decision, denial=denial)
+
+
 def _timeout(command: Command, wanted: Capabilities, config: Config, *, limited: bool) -> float | None:
     """Return the most specific timeout, within the maximum."""
     if limited:
@@ -337,14 +372,14 @@ def _timeout(command: Command, wanted: Capabilities, config: Config, *, limited:
     return most if asked is None else asked if most is None else min(asked, most)
 
 
-def _output(pump: Pump, streams: Streams, checked: Checked, decision: Decision, timeout: float | None) -> Output:
+def _output(pump: Pump, streams: Streams, checked: Checked, decision: Decision) -> Output:
     end, out, err = pump.exit, streams.out.result(), streams.err.result()
     if end.failure is not None and not pump.killed:
         words = err.data.decode("utf-8", "replace").strip()
         raise ProgramNotFound(f"{end.failure}: {words}" if words else end.failure)
     notes: tuple[str, ...] = ()
     if pump.timed_out:
-        notes = (f"killed by its timeout of {timeout:g} s; a longer one can be asked for",)
+        notes = (f"killed by its timeout of {pump.timeout:g} s; a longer one can be asked for",)
     return Output(
         exit_code=None if pump.timed_out else end.code,
         signal=9 if pump.timed_out else end.signal,

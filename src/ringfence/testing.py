@@ -142,6 +142,13 @@ class FakeRun:
     def signal(self, number: int) -> None:
         """It is over already."""
 
+    def discard(self) -> None:
+        """Give everything back."""
+        for fd in (self.stdin, self.stdout, self.stderr):
+            if fd is not None:
+                os.close(fd)
+        self.finish()
+
     def finish(self) -> Exit:
         """Tell how it was told to end."""
         os.close(self._input)

@@ -287,3 +287,121 @@ def test_a_file_and_nothing_as_stdin(cli, tmp_path):
     with (tmp_path / "big").open("rb") as file:
         assert cli("run", "-n", "-c", "wc -c", stdin=file).stdout.strip() == "0"
         assert file.tell() == 0
+
+
+def test_many_interrupts_at_once_do_not_hang(workspace):
+    for _ in range(6):
+        process = running(workspace, "trap '' INT; echo ready; while :; do sleep 0.05; done")
+        deadline = time.monotonic() + 20
+        while process.poll() is None and time.monotonic() < deadline:
+            for _ in range(3):
+                process.send_signal(signal.SIGINT)
+            time.sleep(0.0002)
+        process.communicate(timeout=20)
+        assert process.returncode in {137, 130, -signal.SIGINT}  # the last one may meet us on our way out
+
+
+def test_ignored_signals_stay_ignored(workspace):
+    text = f"trap '' HUP; exec '{sys.executable}' -P -m ringfence run -c 'echo ready; sleep 1; exit 4'"
+    process = subprocess.Popen(
+        ["bash", "-c", text], cwd=workspace, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGHUP)
+    process.communicate(timeout=20)
+    assert process.returncode == 4
+
+
+def test_a_stalled_reader_does_not_hold_a_timeout_or_a_signal_up(workspace):
+    for act, code in ((None, 124), (signal.SIGTERM, 143)):
+        read, write = os.pipe()
+        started = time.monotonic()
+        arguments = ["--timeout", "1"] if act is None else []
+        process = subprocess.Popen(
+            [*RINGFENCE, "run", *arguments, "-c", "yes"],
+            cwd=workspace,
+            stdout=write,
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        os.close(write)
+        time.sleep(1.2)
+        if act is not None:
+            process.send_signal(act)
+            process.send_signal(act)
+        assert process.wait(timeout=20) in {code, 137}
+        assert time.monotonic() - started < 10
+        os.close(read)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "socket"])
+def test_a_slow_reader_gets_everything(workspace, kind):
+    import socket
+
+    if kind == "pipe":
+        ours, theirs = os.pipe()
+        os.set_blocking(theirs, False)
+    else:
+        left, right = socket.socketpair()
+        ours, theirs = left.detach(), right.detach()
+    process = subprocess.Popen(
+        [*RINGFENCE, "run", "-c", "seq 200000"],
+        cwd=workspace,
+        stdout=theirs,
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    os.close(theirs)
+    data = b""
+    while chunk := os.read(ours, 20000):
+        data += chunk
+        time.sleep(0.001)
+    os.close(ours)
+    _, errors = process.communicate(timeout=30)
+    assert data == b"".join(b"%d\n" % n for n in range(1, 200001))
+    assert b"Traceback" not in errors
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    "command", [["status"], ["check", "-c", "x"], ["run", "--json", "-c", "x"], ["run", "--", "nonesuch"]]
+)
+def test_closed_output_is_no_traceback(workspace, command):
+    words = " ".join(f"'{w}'" for w in [*RINGFENCE, *command])
+    out = subprocess.run(["bash", "-c", f"{words} >&- 2>log"], cwd=workspace, check=False, stdin=subprocess.DEVNULL)
+    assert "Traceback" not in (workspace / "log").read_text()
+    assert out.returncode == (127 if "nonesuch" in command else out.returncode)
+
+
+@pytest.mark.parametrize("seconds", ["2200000", "1e10", "inf"])
+def test_any_timeout_is_taken(cli, seconds):
+    assert cli("run", "--timeout", seconds, "-c", "exit 3").returncode == 3
+
+
+def test_a_timeout_ceiling_holds_for_everything(cli, workspace):
+    (workspace / "ringfence.toml").write_text("timeout = 1\n")
+    assert cli("run", "-c", "sleep 9").returncode == 124
+    assert cli("run", "--timeout", "8", "-c", "sleep 9").returncode == 124
+
+
+def test_wrong_options_say_so(cli, tmp_path):
+    (tmp_path / "env").write_text("1 x=2\n")
+    for arguments, words in (
+        (["--env", "HOME=/x"], "HOME"),
+        (["--env", "NOT_SET_ANYWHERE"], "no such variable"),
+        (["--env-file", str(tmp_path / "env")], "line 1"),
+        (["--cwd", "nodir"], "does not exist"),
+    ):
+        out = cli("run", *arguments, "-c", "true")
+        assert out.returncode in {125, 126}
+        assert words in out.stderr
+    assert cli("run", "--publish", "99999", "-c", "true").returncode == 2
+    assert cli("run", "--status-fd", "99999999999999", "-c", "true").returncode == 2
+
+
+def test_names_with_odd_line_breaks(tmp_path, cli):
+    for name in ("a\rb", "a\x0bb", "a\x0cb", "a\x1cb", "a\u2028b", "a\x85b"):
+        place = tmp_path / name
+        place.mkdir()
+        assert cli("run", "-c", "exit 3", cwd=place).returncode == 3

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from ringfence import Capabilities, ConfigError, Network
-from ringfence.config.load import for_workspace, load
+from ringfence.config.load import defaults, for_workspace, under_ceilings
 from ringfence.session.places import Places
 
 
@@ -29,7 +29,8 @@ def read(where, tmp_path):
         if managed is not None:
             managed_file.write_text(managed)
             managed_file.chmod(0o644)
-        config = load(where, env or {}, system=str(tmp_path / "system.toml"), managed=str(managed_file))
+        config = defaults(where, system=str(tmp_path / "system.toml"))
+        config = under_ceilings(config, where, env or {}, managed=str(managed_file))
         if workspace is not None:
             place = tmp_path / "ws"
             place.mkdir(exist_ok=True)
@@ -102,11 +103,11 @@ def test_binary_rubbish_and_directories_are_errors(read, where):
     with open(path, "wb") as file:
         file.write(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match="UTF-8"):
-        load(where, {})
+        defaults(where)
     os.unlink(path)
     os.mkdir(path)
     with pytest.raises(ConfigError, match=r"regular file|Is a directory"):
-        load(where, {})
+        defaults(where)
 
 
 @as_root
@@ -125,7 +126,7 @@ def test_managed_must_belong_to_root(read, tmp_path, where):
     read(managed="timeout = 5")
     (tmp_path / "managed.toml").chmod(0o666)
     with pytest.raises(ConfigError, match="root alone"):
-        load(where, {}, managed=str(tmp_path / "managed.toml"))
+        under_ceilings(defaults(where), where, {}, managed=str(tmp_path / "managed.toml"))
 
 
 @as_root

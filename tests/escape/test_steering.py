@@ -6,8 +6,10 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +25,13 @@ def home(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("PATH", f"{home}/.local/bin:{os.environ['PATH']}")
     return home
+
+
+@pytest.fixture
+def below_tmp():
+    place = Path(tempfile.mkdtemp(dir="/tmp"))
+    yield place
+    shutil.rmtree(place)
 
 
 def private_home(session, fence):
@@ -46,15 +55,15 @@ def test_a_link_planted_in_the_private_home(home, workspace, tmp_path):
     assert list(outside.iterdir()) == []
 
 
-def test_a_link_planted_in_the_private_tmp(tmp_path):
+def test_a_link_planted_in_the_private_tmp(below_tmp):
     """The workspace lies below /tmp, so its parents are directories of the private /tmp."""
+    tmp_path = below_tmp
     place = tmp_path / "deep" / "workspace"
     place.mkdir(parents=True)
     outside = tmp_path / "outside"
     outside.mkdir()
     with Fence() as fence, fence.session("a", place) as session:
-        first = "/" + "/".join(str(tmp_path).strip("/").split("/")[:2])
-        assert session.run(f"mv {first} /tmp/moved").exit_code == 1
+        assert session.run(f"mv {tmp_path} /tmp/moved").exit_code == 1
         scratch = fence.sessions.get("a").scratch
         planted = os.path.join(scratch, os.path.relpath(tmp_path, "/tmp"), "deep")
         assert os.path.isdir(planted)

@@ -6,7 +6,6 @@ import pickle
 import pytest
 
 from ringfence import Command, Decision, Limits, Reason
-from ringfence.model.decision import strictest
 from ringfence.model.output import Captured
 from ringfence.model.value import Value
 
@@ -58,12 +57,6 @@ def test_a_command_is_text_or_argv():
             Command(**bad)
     with pytest.raises(ValueError, match="name"):
         Command.of("x", env={"A=B": "c"})
-
-
-def test_the_strictest_verdict_wins():
-    assert strictest(["allow", "deny", "ask"]) == "deny"
-    assert strictest(["allow", "escalate", "ask"]) == "escalate"
-    assert strictest([]) == "allow"
 
 
 def test_a_decision_settled_otherwise_keeps_its_reasons():

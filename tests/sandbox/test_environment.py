@@ -20,15 +20,15 @@ def test_the_caller_adds_names_and_values():
 
 
 @pytest.mark.parametrize(
-    "name", ["LD_PRELOAD", "LD_LIBRARY_PATH", "BASH_ENV", "SSH_AUTH_SOCK", "DBUS_SESSION_BUS_ADDRESS"]
+    "name", ["HOME", "LD_PRELOAD", "LD_LIBRARY_PATH", "BASH_ENV", "SSH_AUTH_SOCK", "DBUS_SESSION_BUS_ADDRESS"]
 )
 def test_the_forbidden_never_pass(name):
-    assert name not in environment.build({name: "x"}, {}, home="/h", passed=(name,))
+    assert environment.build({name: "x"}, {}, home="/h", passed=(name,)).get(name) != "x"
     with pytest.raises(ConfigError, match=name):
         environment.build({}, {name: "x"}, home="/h")
 
 
 def test_there_is_always_a_path_and_a_home():
-    env = environment.build({}, {"HOME": "/elsewhere"}, home="/h")
+    env = environment.build({"HOME": "/elsewhere"}, {}, home="/h")
     assert "/usr/bin" in env["PATH"]
     assert env["HOME"] == "/h"

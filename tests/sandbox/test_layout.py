@@ -65,6 +65,13 @@ def test_a_workspace_below_tmp_comes_after_tmp():
     assert targets.index("/tmp") < targets.index("/tmp/a") < targets.index("/tmp/a/ws")
 
 
+def test_a_workspace_below_var_tmp_does_not_lie_behind_a_link():
+    assert view(default())["/var/tmp"].kind == "link"
+    mounts = view(default("/var/tmp/ws"), "/var/tmp/ws")
+    assert mounts["/var/tmp"].kind == "tmpfs"
+    assert list(mounts).index("/var/tmp") < list(mounts).index("/var/tmp/ws")
+
+
 def test_directories_between_a_writable_mount_and_a_mount_are_held():
     mounts = view(default())
     assert mounts["/home/u/.local"].source == "/state/homes/p/.local"

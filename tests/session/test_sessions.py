@@ -24,10 +24,11 @@ def test_a_private_workspace_is_named_by_the_session_id(fence):
     expected = hashlib.sha256(json.dumps(odd).encode()).digest()[:16].hex()
     place = os.path.join(fence.places.state, "workspaces", expected)
     assert not os.path.exists(place)
-    fence.execute(Command.of("true", session=odd))
+    with fence.session(odd) as session:
+        session.run("true")
+        assert fence.sessions.get(odd).workspace == place
     assert os.path.isdir(place)
     assert os.stat(place).st_mode & 0o777 == 0o700
-    assert fence.sessions.get(odd).workspace == place
 
 
 def test_concurrent_first_calls_share_one_session(fence):
@@ -36,7 +37,7 @@ def test_concurrent_first_calls_share_one_session(fence):
 
     def get():
         barrier.wait()
-        found.append(fence.sessions.get("same"))
+        found.append(fence.sessions.open("same", None))
 
     threads = [threading.Thread(target=get) for _ in range(8)]
     for thread in threads:
@@ -56,7 +57,10 @@ def test_the_current_session_is_used_and_an_explicit_one_wins(fence, workspace):
     with fence.session("outer", workspace) as session:
         assert current_session() == "outer" == session.id
         fence.execute(Command.of("true"))
-        fence.execute(Command.of("true", session="other"))
+        with fence.session("other"):
+            fence.execute(Command.of("true", session="outer"))
+        with pytest.raises(SessionError, match=r"no open session 'typo'"):
+            fence.execute(Command.of("true", session="typo"))
         with fence.session("inner"):
             assert current_session() == "inner"
         assert current_session() == "outer"
@@ -103,7 +107,25 @@ def test_idle_scratch_is_reclaimed_after_a_week(fence, workspace):
     assert entry not in os.listdir(shelf)
 
 
-@pytest.mark.parametrize("path", ["/", "/tmp", "/home", "/etc", "/usr", "/proc/self", "/dev", "/var", "/run"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/tmp",
+        "/home",
+        "/etc",
+        "/usr",
+        "/proc/self",
+        "/dev",
+        "/var",
+        "/run",
+        "/lib",
+        "/usr/lib",
+        "/usr/local/bin",
+        "/var/lib",
+        "/var/log",
+    ],
+)
 def test_system_directories_are_no_workspace(fence, path):
     with pytest.raises(SessionError, match="too much"):
         fence.session(workspace=path)

@@ -49,13 +49,40 @@ async def ask_async(approver: Approver | None, request: Request, wait: float) ->
     import inspect
 
     try:
-        if inspect.iscoroutinefunction(approver):
-            return _checked(await asyncio.wait_for(approver(request), wait))
-        return await asyncio.to_thread(ask, approver, request, wait)
+        call = approver if inspect.isroutine(approver) else getattr(approver, "__call__", approver)  # noqa: B004
+        if inspect.iscoroutinefunction(call):
+            return _checked(await asyncio.wait_for(call(request), wait))
+        return _checked(await asyncio.wait_for(_on_a_thread(approver, request), wait))
     except TimeoutError:
         return _timed_out(wait)
     except Exception as error:  # noqa: BLE001  # whatever an approver raises is a refusal
         return _broken(error)
+
+
+async def _on_a_thread(approver: Approver, request: Request) -> Answer:
+    """Run a plain approver on a thread of its own: people take long, and a pool would fill up."""
+    import asyncio
+    import contextlib
+    import threading
+
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Answer] = loop.create_future()
+
+    def settle(reply: Answer | BaseException) -> None:
+        if not future.done():
+            future.set_exception(reply) if isinstance(reply, BaseException) else future.set_result(reply)
+
+    def run() -> None:
+        reply: Answer | BaseException
+        try:
+            reply = _plain(approver(request))
+        except Exception as error:  # noqa: BLE001  # whatever an approver raises is a refusal
+            reply = error
+        with contextlib.suppress(RuntimeError):  # the loop may be gone by now
+            loop.call_soon_threadsafe(settle, reply)
+
+    threading.Thread(target=run, name="ringfence-approver", daemon=True).start()
+    return await future
 
 
 def _plain(reply: Answer | Awaitable[Answer]) -> Answer:

@@ -34,7 +34,8 @@ def _flags(sub: argparse.ArgumentParser) -> list[tuple[str, argparse.Action]]:
 def _bash(commands: dict[str, argparse.ArgumentParser]) -> str:
     cases = []
     for name, sub in commands.items():
-        flags = " ".join(flag for flag, _ in _flags(sub))
+        choices = [c for a in sub._actions if not a.option_strings and a.choices for c in a.choices]
+        flags = " ".join([*choices, *(flag for flag, _ in _flags(sub))])
         cases.append(f'    {name}) COMPREPLY=($(compgen -W "{flags}" -- "$cur")) ;;')
     values = []
     for flag, action in sorted({(f, a) for sub in commands.values() for f, a in _flags(sub)}, key=lambda p: p[0]):
@@ -56,7 +57,6 @@ def _bash(commands: dict[str, argparse.ArgumentParser]) -> str:
             f'  ((COMP_CWORD == 1)) && {{ COMPREPLY=($(compgen -W "{" ".join(commands)}" -- "$cur")); return; }}',
             '  case "${COMP_WORDS[1]}" in',
             *cases,
-            '    completion) COMPREPLY=($(compgen -W "bash zsh fish" -- "$cur")) ;;',
             "  esac",
             "}",
             "complete -o default -F _ringfence ringfence",

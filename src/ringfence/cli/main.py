@@ -44,6 +44,10 @@ def _open_standard() -> None:
     while (fd := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
         os.set_inheritable(fd, True)
     os.close(fd)
+    # The interpreter has left these out where it found the descriptor closed.
+    sys.stdin = sys.stdin or open(0, closefd=False)
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)
 
 
 def say(text: str) -> None:

@@ -11,6 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_MAX_PORT = 65535
 _RUN_EXAMPLES = """\
 examples:
   ringfence run -- pytest -q                     run a program in this project
@@ -104,7 +105,9 @@ def _session_options(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--read", action="append", default=[], metavar="P", help="let it read P too")
     sub.add_argument("--write", action="append", default=[], metavar="P", help="let it write P too")
     sub.add_argument("--net", metavar="none|all|HOST[,HOST…]", help="the network it may reach")
-    sub.add_argument("--publish", action="append", default=[], type=int, metavar="PORT", help="open a port of it here")
+    sub.add_argument(
+        "--publish", action="append", default=[], type=_port, metavar="PORT", help="open a port of it here"
+    )
     sub.add_argument("--no-spawn", action="store_true", help="let it start no further process")
     sub.add_argument("--memory", type=_count, metavar="MB", help="a ceiling for each of its processes")
     sub.add_argument("--backend", metavar="NAME", help="confine with this backend (default: the strongest)")
@@ -143,10 +146,17 @@ def _count(text: str) -> int:
     return value
 
 
+def _port(text: str) -> int:
+    value = int(text)
+    if not 0 < value <= _MAX_PORT:
+        raise argparse.ArgumentTypeError(f"a port from 1 to {_MAX_PORT}")
+    return value
+
+
 def _descriptor(text: str) -> int:
     fd = int(text)
     try:
         os.fstat(fd)
-    except OSError:
+    except (OSError, OverflowError):
         raise argparse.ArgumentTypeError(f"descriptor {fd} is not open") from None
     return fd

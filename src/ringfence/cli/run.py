@@ -8,6 +8,7 @@ import signal
 import sys
 
 from ringfence.cli.main import say
+from ringfence.cli.relay import Relay
 from ringfence.cli.session import make_command, make_fence, open_session
 from ringfence.errors import ConfigError, Denied, RingfenceError
 from ringfence.sandbox.capture import Streams
@@ -15,15 +16,14 @@ from ringfence.sandbox.capture import Streams
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from typing import Self
 
     from ringfence.model.approval import Approver
     from ringfence.model.output import Missing, Output
-    from ringfence.sandbox.capture import Sink
+    from ringfence.sandbox.capture import Pump
     from ringfence.session.sessions import SessionState
 
 _TIMED_OUT = 124
-_GRACE_SECONDS = 5.0
 
 
 def run(options: argparse.Namespace) -> int:
@@ -52,8 +52,10 @@ def _run(options: argparse.Namespace) -> Output:
         state = open_session(fence, options)
         command = make_command(options, state, argv=tuple(options.argv), text=options.text, env=_environment(options))
         stdin = None if options.no_stdin else 0
-        streams = Streams(stdin) if options.json else Streams(stdin, out_sink=_to(1), err_sink=_to(2), keep=False)
-        with _signals_passed_on(state, command.timeout):
+        with _Signals(state) as signals:
+            streams = Streams(stdin, control=(signals.fileno(), signals.pass_on))
+            if not options.json:
+                streams.out_outlet, streams.err_outlet = Relay(1), Relay(2)
             output = fence.relay(command, streams, limited=options.json)
         if not options.json and options.backend != "host":
             _tell_once(output.enforcement.missing, fence.places.state)
@@ -81,7 +83,7 @@ def _environment(options: argparse.Namespace) -> dict[str, str]:
         for number, line in enumerate(lines, 1):
             if line and not line.startswith("#"):
                 name, equals, value = line.removeprefix("export ").partition("=")
-                if not equals:
+                if not equals or not name.strip().isidentifier():
                     msg = f"{path}, line {number}: expected NAME=VALUE"
                     raise ConfigError(msg)
                 env[name.strip()] = _unquoted(value.strip())
@@ -91,6 +93,9 @@ def _environment(options: argparse.Namespace) -> dict[str, str]:
             env[name] = value
         elif name in os.environ:
             env[name] = os.environ[name]
+        else:
+            msg = f"--env {item}: there is no such variable to pass on"
+            raise ConfigError(msg, hint="set it, or write --env NAME=VALUE")
     return env
 
 
@@ -99,57 +104,64 @@ def _unquoted(value: str) -> str:
     return value[1:-1] if quoted else value
 
 
-@contextlib.contextmanager
-def _signals_passed_on(state: SessionState, timeout: float | None) -> Iterator[None]:
-    """Pass Ctrl-C and its kin on to the command; a second one, or five seconds, kills it.
+class _Signals:
+    """Passes Ctrl-C and its kin on to the command; a second one kills it.
 
-    The timeout is set as an alarm as well: while our own output blocks, nothing else watches it.
+    The handlers do next to nothing: Python writes each signal's number to a pipe, and the pump that
+    waits for the command reads it there, where nothing else is half done.
     """
-    asked = [False]
 
-    def pass_on(number: int, _frame: object) -> None:
-        running = state.commands()
-        if not running:
-            raise KeyboardInterrupt
-        if asked[0]:
-            state.cancel()
-            return
-        asked[0] = True
-        for command in running:
-            command.signal(number)
-        signal.setitimer(signal.ITIMER_REAL, _GRACE_SECONDS)
+    _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
-    def alarm(_number: int, _frame: object) -> None:
-        for command in state.commands():
-            command.kill() if asked[0] else command.expire()
+    def __init__(self, state: SessionState) -> None:
+        self._state = state
+        self._asked = False
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._write, False)
 
-    handlers = dict.fromkeys((signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT), pass_on)
-    before = {n: signal.signal(n, handler) for n, handler in {**handlers, signal.SIGALRM: alarm}.items()}
-    if timeout is not None:
-        signal.setitimer(signal.ITIMER_REAL, min(timeout, 2**31) + 0.01)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        for number, handler in before.items():
+    def fileno(self) -> int:
+        return self._read
+
+    def __enter__(self) -> Self:
+        # What our caller has told us to ignore, as `nohup` does, stays ignored.
+        heard = [n for n in self._NUMBERS if signal.getsignal(n) != signal.SIG_IGN]
+        self._before = {n: signal.signal(n, self._heard) for n in heard}
+        self._wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.set_wakeup_fd(self._wakeup)
+        for number, handler in self._before.items():
             signal.signal(number, handler)
+        os.close(self._read)
+        os.close(self._write)
 
+    def _heard(self, _number: int, _frame: object) -> None:
+        if not self._state.commands():
+            raise KeyboardInterrupt
 
-def _to(fd: int) -> Sink:
-    """Return a sink that writes all of it to a descriptor of ours."""
-
-    def write(data: bytes) -> None:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(fd, view) :]
-
-    return write
+    def pass_on(self, pump: Pump) -> None:
+        """Act on the signals that came."""
+        for number in os.read(self._read, 64):
+            if self._asked:
+                pump.kill()
+            pump.signal(number)
+            pump.hurry()
+            self._asked = True
 
 
 def _refusal(error: RingfenceError) -> dict[str, object]:
     fields: dict[str, object] = {
         "error": {"kind": type(error).__name__, "message": error.message, "hint": error.hint},
         "exit_code": None,
+        "signal": None,
+        "stdout": "",
+        "stderr": "",
+        "timed_out": False,
+        "truncated": False,
+        "duration_ms": 0.0,
+        "decision": None,
+        "enforcement": None,
         "denials": [],
     }
     if isinstance(error, Denied):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 
-from ringfence.config.load import load
+from ringfence.config.load import defaults
 from ringfence.errors import ConfigError, SessionError
 from ringfence.fence import Fence
 from ringfence.model.capabilities import Capabilities
 from ringfence.model.command import Command
 from ringfence.model.network import Network
+from ringfence.model.paths import is_below
 from ringfence.session.places import places
 from ringfence.session.workspace import project_around
 
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
 
 def make_fence(options: argparse.Namespace, approver: Approver | None = None) -> Fence:
     """Compose a fence from the configuration files and the options."""
-    where = places(os.environ)
-    config = load(where, os.environ)
+    config = defaults(places(os.environ))
     if options.backend:
         config = config.replace(backend=options.backend)
     return Fence(config, approver=approver)
@@ -50,8 +50,7 @@ def make_command(
     cwd = options.cwd
     if cwd is None:
         here = os.path.realpath(_current_directory())
-        inside = here == state.workspace or here.startswith(state.workspace + "/")
-        cwd = here if inside else state.workspace
+        cwd = here if is_below(here, state.workspace) else state.workspace
     try:
         return Command(
             argv=argv,

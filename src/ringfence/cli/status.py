@@ -6,6 +6,7 @@ import json
 import os
 import sys
 
+from ringfence.errors import RingfenceError
 from ringfence.fence import Fence
 from ringfence.model.guarantees import GUARANTEES, REQUIRED
 
@@ -21,19 +22,26 @@ _UNAVAILABLE = 125
 def status(options: argparse.Namespace) -> int:
     """Show what each backend keeps here, what is missing and how to get it."""
     fence = Fence()
+    chosen = _chosen(fence)
     fence.registry.discover()
     rows = []
     for name in fence.registry.names():
         backend = fence.registry.get(name)
         rows.append((name, fence.registry.priority(name), backend.probe(), backend.guarantees()))
-    chosen = next((name for name, priority, answer, _ in rows if priority and answer.available), None)
-    if fence.config.backend != "auto" or not fence.config.enabled:
-        chosen = fence.config.backend if fence.config.enabled else "disabled"
     if options.json:
         sys.stdout.write(json.dumps(_fields(fence, rows, chosen)) + "\n")
     else:
         sys.stdout.write(_text(fence, rows, chosen))
     return 0 if chosen else _UNAVAILABLE
+
+
+def _chosen(fence: Fence) -> str | None:
+    """Name the backend that `run` would use, if there is one that works."""
+    try:
+        backend = fence.registry.choose(fence.config.backend if fence.config.enabled else "disabled")
+    except RingfenceError:
+        return None
+    return backend.name if backend.probe().available else None
 
 
 def _fields(

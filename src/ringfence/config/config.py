@@ -56,13 +56,23 @@ class Config(Value):
             caps = ceiling.narrow(caps, workspace)
         return caps
 
+    @classmethod
+    def load(cls, **changes: object) -> Config:
+        """Return what the configuration files say, with some settings changed by the program."""
+        import os
+
+        from ringfence.config.load import defaults
+        from ringfence.session.places import places
+
+        return defaults(places(os.environ)).replace(**changes)
+
     def narrowed(self, ceiling: Ceiling) -> Config:
         """Return this configuration under one more ceiling."""
         return self.replace(
             tier=min(self.tier, ceiling.tier or self.tier, key=_tier_order),
             enabled=self.enabled and ceiling.enabled,
             timeout=min(self.timeout, ceiling.timeout, ceiling.max_timeout),
-            max_timeout=min(self.max_timeout, ceiling.max_timeout),
+            max_timeout=min(self.max_timeout, ceiling.timeout, ceiling.max_timeout),
             max_output=min(self.max_output, ceiling.max_output),
             limits=self.limits.tightened(ceiling.limits),
             require=tuple(dict.fromkeys((*self.require, *ceiling.require))),
@@ -89,10 +99,10 @@ class Ceiling(Value):
     def narrow(self, caps: Capabilities, workspace: str) -> Capabilities:
         """Return as much of `caps` as this ceiling leaves; the workspace itself stays visible."""
         write, network = caps.write, caps.network
-        if self.tier == "read-only":
-            write, network = (), Network.none()
-        elif self.tier == "workspace-write":
-            write, network = _common(write, (workspace,)), Network.none()
+        if self.tier in {"read-only", "workspace-write"}:
+            write = () if self.tier == "read-only" else _common(write, (workspace,))
+            network = Network.none()
+            caps = caps.replace(debug=False, sockets=(), devices=(), publish=())
         lost = tuple(p for p in caps.write if p not in write)
         if self.write is not None:
             write = _common(write, (*self.write, workspace))

@@ -9,6 +9,7 @@ import stat
 from ringfence.config.config import Ceiling, Config
 from ringfence.errors import ConfigError
 from ringfence.model.limits import Limits
+from ringfence.session.places import SYSTEM_CONFIG
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 
     from ringfence.session.places import Places
 
-SYSTEM_FILE = "/etc/ringfence/config.toml"
-MANAGED_FILE = "/etc/ringfence/managed.toml"
+SYSTEM_FILE = SYSTEM_CONFIG + "/config.toml"
+MANAGED_FILE = SYSTEM_CONFIG + "/managed.toml"
 WORKSPACE_FILE = "ringfence.toml"
 # Commands can write the workspace's file, and parsing hostile TOML takes time and memory that grow with
 # its square: it is small, and its keys are few and short.
@@ -34,17 +35,26 @@ _VARIABLES: Mapping[str, tuple[str, Callable[[str], object]]] = {
 }
 
 
-def load(places: Places, env: Mapping[str, str], *, system: str = SYSTEM_FILE, managed: str = MANAGED_FILE) -> Config:
-    """Return the configuration of this machine and user, under the ceilings that hold everywhere.
+def defaults(places: Places, *, system: str = SYSTEM_FILE) -> Config:
+    """Return what the machine's and the user's configuration files say.
 
     Raises:
-        ConfigError: a file or variable is broken; nothing is ever skipped.
+        ConfigError: a file is broken; nothing is ever skipped.
     """
     config = Config()
     for path in (system, os.path.join(places.config, "config.toml")):
         text = _text(path)
         if text is not None:
             config = _widened(config, _flat(text, path, ceiling=False), places)
+    return config
+
+
+def under_ceilings(config: Config, places: Places, env: Mapping[str, str], *, managed: str = MANAGED_FILE) -> Config:
+    """Return `config`, whoever made it, under the ceilings that hold everywhere.
+
+    Raises:
+        ConfigError: the managed file or a variable is broken.
+    """
     text = _text(managed, owner=0)
     if text is not None:
         config = config.narrowed(_ceiling(_flat(text, managed, ceiling=True), managed, places))

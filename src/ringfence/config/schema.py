@@ -11,6 +11,7 @@ from ringfence.model.capabilities import TIERS
 from ringfence.model.guarantees import GUARANTEES
 from ringfence.model.limits import MAX_TIMEOUT, Limits
 from ringfence.model.network import Network
+from ringfence.sandbox import environment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -63,9 +64,9 @@ def _is_list(value: object) -> TypeGuard[list[str]]:
     return isinstance(value, list) and len(value) <= _MAX_LIST and all(isinstance(v, str) and v for v in value)
 
 
-def _names(value: object) -> object:
-    if not _is_list(value):
-        raise ValueError('a list of names, such as ["A", "B"]')
+def _passable(value: object) -> object:
+    if not _is_list(value) or any(environment.is_forbidden(name) for name in value):
+        raise ValueError('a list of names, such as ["A", "B"], none of which is forbidden inside')
     return tuple(value)
 
 
@@ -95,14 +96,12 @@ def _guarantees(value: object) -> object:
 def _variables(value: object) -> object:
     if not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values()):
         raise ValueError('a table of text, such as { NAME = "value" }')
+    if any(environment.is_forbidden(name) for name in value):
+        raise ValueError("a table of variables, none of which is forbidden inside")
     return value
 
 
-Schema = "Mapping[str, Check | Mapping[str, Check]]"
-
-LIMITS: Mapping[str, Check] = {
-    name: (_seconds if name == "timeout" else _count) for name in Limits._fields if name != "timeout"
-}
+LIMITS: Mapping[str, Check] = {name: _count for name in Limits._fields if name != "timeout"}
 NARROWING: Mapping[str, Check | Mapping[str, Check]] = {
     "tier": _a_tier,
     "enabled": _a_bool,
@@ -122,7 +121,7 @@ FULL: Mapping[str, Check | Mapping[str, Check]] = {
     **NARROWING,
     "backend": _a_name,
     "approval_wait": _seconds,
-    "environment": {"pass": _names, "set": _variables},
+    "environment": {"pass": _passable, "set": _variables},
 }
 
 
@@ -143,7 +142,7 @@ def checked(
             flat[key] = _convert(key, value, check, source)
             continue
         if not isinstance(value, dict):
-            msg = f"{source}: {key} is a table, not {value!r}"
+            msg = f"{source.removeprefix('ceiling ')}: {key} is a table, not {value!r}"
             raise ConfigError(msg, hint=f"write [{key}] and its keys below")
         for inner, inner_value in value.items():
             if inner not in check:
@@ -156,7 +155,7 @@ def _convert(key: str, value: object, check: Check, source: str) -> object:
     try:
         return check(value)
     except ValueError as error:
-        msg = f"{source}: {key} is {error}, not {value!r}"
+        msg = f"{source.removeprefix('ceiling ')}: {key} is {error}, not {value!r}"
         raise ConfigError(msg, hint="see docs/configuration.md") from error
 
 

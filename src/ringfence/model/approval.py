@@ -36,6 +36,11 @@ class Answer(Value):
     reason: str = ""
     by: str = ""
 
+    def _normalise(self) -> None:
+        if self.kind not in {"once", "session", "deny"}:
+            msg = f"an answer is once, session or deny, not {self.kind!r}"
+            raise ValueError(msg)
+
     @classmethod
     def once(cls, reason: str = "") -> Answer:
         """Allow this one command."""

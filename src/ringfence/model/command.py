@@ -34,7 +34,12 @@ class Command(Value):
         if (self.text is None) == (not self.argv):
             msg = "a command is either argv or shell text"
             raise ValueError(msg)
-        if self.timeout is not None and not self.timeout > 0:
+        stdin: object = self.stdin
+        if stdin is not None and not isinstance(stdin, (bytes, bytearray, memoryview)):
+            msg = f"stdin is bytes, not {type(stdin).__name__}"
+            raise TypeError(msg)
+        timeout: object = self.timeout
+        if timeout is not None and (not isinstance(timeout, (int, float)) or not timeout > 0):
             msg = f"timeout is a number of seconds above zero, not {self.timeout!r}"
             raise ValueError(msg)
         strings = [*self.argv, self.text or "", self.cwd or "", *self.env, *self.env.values()]
@@ -45,6 +50,7 @@ class Command(Value):
             msg = "a command has no NUL byte, and a variable's name no '='"
             raise ValueError(msg)
         self._put("argv", tuple(self.argv))
+        self._put("stdin", None if stdin is None else bytes(stdin))
         self._put("env", dict(self.env))
 
     def __hash__(self) -> int:

@@ -6,20 +6,12 @@ from ringfence.model.value import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from typing import Literal
 
     from ringfence.model.capabilities import Capabilities
 
     Verdict = Literal["allow", "ask", "escalate", "deny"]
     Risk = Literal["safe", "caution", "dangerous", "unknown", "blocked"]
-
-VERDICTS: Sequence[Verdict] = ("allow", "ask", "escalate", "deny")
-
-
-def strictest(verdicts: Sequence[Verdict]) -> Verdict:
-    """Return the strictest of several verdicts; `allow` when there is none."""
-    return max(verdicts, key=VERDICTS.index, default="allow")
 
 
 class Reason(Value):

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from ringfence.model.command import Command
 
-    Event = Literal["decision", "question", "answer", "grant", "run", "failure"]
+    Event = Literal["decision", "question", "answer", "grant", "run", "refusal", "failure"]
 
     class Recorder(Protocol):
         """Keeps records; called once for each, in order, from any thread."""

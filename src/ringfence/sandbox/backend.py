@@ -86,6 +86,9 @@ if TYPE_CHECKING:
         def signal(self, number: int) -> None:
             """Pass a signal on to the command, as a terminal would."""
 
+        def discard(self) -> None:
+            """Kill it, and give everything back, without asking how it ended; instead of `finish`."""
+
         def finish(self) -> Exit:
             """Reap what is left, and tell how the command ended. Called once, after `exited` is readable."""
 

@@ -7,8 +7,6 @@ gives it to the event loop, and both call `step`.
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import os
 import select
 import time
@@ -18,14 +16,26 @@ from ringfence.model.output import Captured
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Protocol
 
     from ringfence.sandbox.backend import Exit, Running
 
     Sink = Callable[[bytes], object]
 
+    class Outlet(Protocol):
+        """Somewhere to write to that never makes us wait."""
+
+        def fileno(self) -> int:
+            """The descriptor to wait on when it takes no more."""
+
+        def write(self, data: memoryview) -> int:
+            """Take as much as goes without waiting, and say how much."""
+
+
 _CHUNK = 256 * 1024
 _REAP_SECONDS = 5.0
 _DRAIN_SECONDS = 2.0
+_LONGEST_WAIT = 3600.0
 _HEAD_SHARE = 0.4
 
 
@@ -86,65 +96,96 @@ def _whole_start(data: bytes) -> bytes:
 class Streams:
     """A command's standard streams as its caller wants them.
 
-    Output is kept on bounded tapes; `out_sink` and `err_sink` take each chunk as it comes, instead of
-    the tapes where `keep` is off. `stdin` is bytes, a descriptor to read from, or nothing.
+    Output is kept on bounded tapes. `out_sink` and `err_sink` are called with each chunk as well;
+    `out_outlet` and `err_outlet` get the bytes instead of the tapes, as fast as they take them.
+    `stdin` is bytes, a descriptor of ours to read from, or nothing. `control` is a descriptor with
+    what to do, on the pump's own thread, when it becomes readable.
     """
 
     def __init__(
         self,
         stdin: bytes | int | None = None,
         *,
-        out_sink: Sink | None = None,
-        err_sink: Sink | None = None,
-        keep: bool = True,
+        out_outlet: Outlet | None = None,
+        err_outlet: Outlet | None = None,
+        control: tuple[int, Callable[[Pump], None]] | None = None,
     ) -> None:
         self.stdin = stdin
-        self.out_sink = out_sink
-        self.err_sink = err_sink
         self.out = Tape(0)
         self.err = Tape(0)
-        self._keep = keep
+        self.out_sink: Sink | None = None
+        self.err_sink: Sink | None = None
+        self.out_outlet = out_outlet
+        self.err_outlet = err_outlet
+        self.control = control
 
     def limit(self, size: int) -> None:
         """Share `size` bytes evenly between both tapes."""
-        if self._keep:
-            self.out, self.err = Tape(size // 2), Tape(size // 2)
+        self.out, self.err = Tape(size // 2), Tape(size // 2)
 
-    def take(self, data: bytes, tape: Tape, sink: Sink | None) -> None:
-        """Put the next bytes of a stream where they belong."""
-        if self._keep:
-            tape.feed(data)
-        if sink is not None:
-            sink(data)
+    def take_out(self, data: bytes) -> None:
+        """Keep the next bytes of standard output."""
+        self.out.feed(data)
+        if self.out_sink is not None:
+            self.out_sink(data)
+
+    def take_err(self, data: bytes) -> None:
+        """Keep the next bytes of standard error."""
+        self.err.feed(data)
+        if self.err_sink is not None:
+            self.err_sink(data)
+
+
+class _Output:
+    """One output stream on its way from the command to a tape or an outlet."""
+
+    def __init__(self, source: int, take: Sink, outlet: Outlet | None) -> None:
+        self.source: int | None = source
+        self.take = take
+        self.outlet = outlet
+        self.pending = memoryview(b"")
 
 
 class Pump:
-    """Moves one command's bytes until it has ended, its tree is dead and its output is read."""
+    """Moves one command's bytes until it has ended, its tree is dead and its output is read.
+
+    One thread at a time drives it; `kill`, `expire` and `signal` may be called from any other.
+    """
 
     def __init__(self, running: Running, streams: Streams, timeout: float | None = None) -> None:
         self.running = running
+        self.timeout = timeout
         self.timed_out = False
         self.killed = False
+        self._hurried = False
         self._started = time.monotonic()
         self._ended: float | None = None
         self._deadline = None if timeout is None else self._started + timeout
-        self._epoll = select.epoll()
-        self._sinks: dict[int, Sink] = {
-            running.stdout: lambda data: streams.take(data, streams.out, streams.out_sink),
-            running.stderr: lambda data: streams.take(data, streams.err, streams.err_sink),
-        }
         self._exit: Exit | None = None
         self._gone = False
+        self._control = streams.control
         self._source = streams.stdin if isinstance(streams.stdin, int) else None
         self._source_is_file = False
         self._pending = memoryview(streams.stdin if isinstance(streams.stdin, bytes) else b"")
-        for fd in self._sinks:
-            os.set_blocking(fd, False)
-            self._epoll.register(fd, select.EPOLLIN)
-        self._epoll.register(running.exited, select.EPOLLIN)
-        if running.stdin is not None:
-            os.set_blocking(running.stdin, False)
-            self._feed_stdin()
+        self._outputs = [
+            _Output(running.stdout, streams.take_out, streams.out_outlet),
+            _Output(running.stderr, streams.take_err, streams.err_outlet),
+        ]
+        self._epoll = select.epoll()
+        self._ready: dict[int, Callable[[int], None]] = {}
+        try:
+            for output in self._outputs:
+                self._watch_source(output)
+            self._watch(running.exited, select.EPOLLIN, lambda _: self._command_ended())
+            if self._control is not None:
+                fd, act = self._control
+                self._watch(fd, select.EPOLLIN, lambda _: act(self))
+            if running.stdin is not None:
+                os.set_blocking(running.stdin, False)
+                self._feed_stdin()
+        except BaseException:
+            self._epoll.close()
+            raise
 
     @property
     def duration(self) -> float:
@@ -172,7 +213,9 @@ class Pump:
         """How long to wait for `fileno` before calling `step` anyway."""
         if self._source_is_file and not self._pending:
             return 0.0
-        return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+        if self._deadline is None:
+            return None
+        return min(max(0.0, self._deadline - time.monotonic()), _LONGEST_WAIT)
 
     def run(self) -> Exit:
         """Drive it to the end, synchronously; whatever interrupts this kills the command."""
@@ -187,23 +230,20 @@ class Pump:
     def step(self, timeout: float | None = 0.0) -> None:
         """Wait up to `timeout` seconds, then move whatever is ready."""
         for fd, events in self._epoll.poll(-1 if timeout is None else timeout):
-            if fd in self._sinks:
-                self._read(fd)
-            elif fd == self.running.exited:
-                self._command_ended()
-            elif fd == self._source:
-                self._take_stdin()
-            elif fd == self.running.stdin:
-                self._give_stdin(broken=bool(events & select.EPOLLERR))
+            # An earlier one in this round may have closed it.
+            act = self._ready.get(fd)
+            if act is not None:
+                act(events)
         if self._source_is_file and not self._pending:
             self._take_stdin()
         if self._deadline is not None and time.monotonic() >= self._deadline:
             self._out_of_time()
-        if self._gone and not self._sinks:
+        if self._gone and not self._outputs:
             self._finish()
 
     def kill(self) -> None:
         """Kill the command's tree; the pump then comes to its end by itself, within bounds."""
+        self.hurry()
         if self._gone:
             return
         if not self.killed:
@@ -211,60 +251,123 @@ class Pump:
             self._deadline = time.monotonic() + _REAP_SECONDS
         self.running.kill()
 
+    def hurry(self) -> None:
+        """Once the command has ended, do not wait for whoever should read the rest of its output."""
+        self._hurried = True
+        if self._gone and self._deadline is None:
+            self._deadline = time.monotonic()
+
+    def expire(self) -> None:
+        """End the command as its timeout does."""
+        if not self._gone and not self.killed:
+            self.timed_out = True
+        self.kill()
+
     def signal(self, number: int) -> None:
         """Pass a signal on to the command."""
         self.running.signal(number)
 
-    def expire(self) -> None:
-        """End the command as its timeout does."""
-        self.timed_out = not self._gone
-        self.kill()
-
     def abandon(self) -> None:
-        """Kill the command and wait until nothing of it is left."""
+        """Kill the command, wait until nothing of it is left, and give up what nobody reads."""
         self.kill()
         while not self.done:
+            if self._gone:
+                self._drop_outputs()
             self.step(self.patience())
 
-    def _read(self, fd: int) -> None:
+    def _watch(self, fd: int, events: int, act: Callable[[int], None]) -> None:
+        self._epoll.register(fd, events)
+        self._ready[fd] = act
+
+    def _unwatch(self, fd: int) -> None:
+        if self._ready.pop(fd, None) is not None:
+            self._epoll.unregister(fd)
+
+    def _watch_source(self, output: _Output) -> None:
+        if output.source is not None:
+            os.set_blocking(output.source, False)
+            self._watch(output.source, select.EPOLLIN, lambda _: self._read(output))
+
+    def _read(self, output: _Output) -> None:
+        if output.source is None:
+            return
         try:
-            data = os.read(fd, _CHUNK)
+            data = os.read(output.source, _CHUNK)
         except BlockingIOError:
             return
         if not data:
-            self._close_output(fd)
+            self._end_output(output)
+        elif output.outlet is None:
+            output.take(data)
+        else:
+            output.pending = memoryview(data)
+            self._unwatch(output.source)
+            self._write(output)
+
+    def _write(self, output: _Output) -> None:
+        """Hand on what was read; the next bytes are read when all of it is gone."""
+        outlet = output.outlet
+        if outlet is None:
             return
         try:
-            self._sinks[fd](data)
-        except BrokenPipeError:
+            output.pending = output.pending[outlet.write(output.pending) :]
+        except OSError:
             # Whoever reads our output has gone: so has the command's reader, as in any pipeline.
-            self._close_output(fd)
+            self._unwatch(outlet.fileno())
+            output.pending = memoryview(b"")
+            self._end_output(output)
+            return
+        if output.pending:
+            if outlet.fileno() not in self._ready:
+                self._watch(outlet.fileno(), select.EPOLLOUT, lambda _: self._write(output))
+        else:
+            self._unwatch(outlet.fileno())
+            if output.source is None:
+                self._outputs.remove(output)
+            else:
+                self._watch_source(output)
 
-    def _close_output(self, fd: int) -> None:
-        self._epoll.unregister(fd)
-        del self._sinks[fd]
-        os.close(fd)
+    def _end_output(self, output: _Output) -> None:
+        if output.source is not None:
+            self._unwatch(output.source)
+            os.close(output.source)
+            output.source = None
+        if not output.pending and output in self._outputs:
+            self._outputs.remove(output)
+
+    def _drop_outputs(self) -> None:
+        for output in list(self._outputs):
+            if output.outlet is not None:
+                self._unwatch(output.outlet.fileno())
+            output.pending = memoryview(b"")
+            self._end_output(output)
 
     def _command_ended(self) -> None:
         self._gone = True
         self._ended = time.monotonic()
-        self._epoll.unregister(self.running.exited)
+        self._unwatch(self.running.exited)
         self._close_stdin()
         # Whatever the command left running holds its pipes open, and has no business to go on.
         self.running.kill()
         self._deadline = self._ended + _DRAIN_SECONDS
 
     def _out_of_time(self) -> None:
-        if self._gone or self.killed:
-            # Ended, or killed and still not reaped: nothing more is waited for.
-            self._gone = True
-            for fd in list(self._sinks):
-                self._close_output(fd)
-        else:
+        if not self._gone and not self.killed:
             self.expire()
+            return
+        # Ended and drained as far as it goes, or killed and still not reaped.
+        reader_stalls = any(output.pending for output in self._outputs)
+        if self._gone and reader_stalls and not self._hurried:
+            # All that is left to do is ours, and its reader's: a pipeline waits as long as it takes.
+            self._deadline = None
+            return
+        self._gone = True
+        self._drop_outputs()
 
     def _finish(self) -> None:
         self._close_stdin()
+        if self._control is not None:
+            self._unwatch(self._control[0])
         self._epoll.close()
         if self._ended is None:
             self._ended = time.monotonic()
@@ -275,25 +378,25 @@ class Pump:
         if self.running.stdin is None:
             return
         if self._pending:
-            self._epoll.register(self.running.stdin, select.EPOLLOUT)
+            self._watch(self.running.stdin, select.EPOLLOUT, self._give_stdin)
         elif self._source is None:
             self._close_stdin()
         elif not self._source_is_file:
             try:
-                self._epoll.register(self._source, select.EPOLLIN)
-            except OSError as error:
-                if error.errno != errno.EPERM:
-                    raise
+                self._watch(self._source, select.EPOLLIN, lambda _: self._take_stdin())
+            except PermissionError:
                 # A regular file cannot be polled, and never makes anybody wait.
                 self._source_is_file = True
 
     def _take_stdin(self) -> None:
-        if self._source is None or self.running.stdin is None:
+        if self._source is None:
             return
-        if not self._source_is_file:
-            self._epoll.unregister(self._source)
+        self._unwatch(self._source)
         try:
             data = os.read(self._source, _CHUNK)
+        except BlockingIOError:
+            self._feed_stdin()
+            return
         except OSError:
             # A directory or a hung-up terminal has nothing to give.
             data = b""
@@ -303,32 +406,31 @@ class Pump:
         self._pending = memoryview(data)
         self._feed_stdin()
 
-    def _give_stdin(self, *, broken: bool) -> None:
+    def _give_stdin(self, events: int) -> None:
         fd = self.running.stdin
         if fd is None:
             return
         try:
-            sent = 0 if broken else os.write(fd, self._pending)
+            sent = 0 if events & select.EPOLLERR else os.write(fd, self._pending)
         except BlockingIOError:
             return
         except BrokenPipeError:
-            broken = True
-        if broken:
+            sent = 0
+        if not sent:
             self._close_stdin()
             return
         self._pending = self._pending[sent:]
         if not self._pending:
-            self._epoll.unregister(fd)
+            self._unwatch(fd)
             self._feed_stdin()
 
     def _close_stdin(self) -> None:
         fd, self.running.stdin = self.running.stdin, None
-        if self._source is not None and not self._source_is_file:
-            with contextlib.suppress(OSError):  # it is registered only while nothing is pending
-                self._epoll.unregister(self._source)
+        if self._source is not None:
+            self._unwatch(self._source)
         self._source = None
         self._source_is_file = False
         self._pending = memoryview(b"")
         if fd is not None:
-            # Closing the only descriptor of a pipe end takes it out of the epoll set as well.
+            self._unwatch(fd)
             os.close(fd)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from ringfence.sandbox.backend import Enclosure, PlanRequest
     from ringfence.sandbox.plan import Plan
 
-_MESSAGE = "sandbox disabled: the configuration has enabled = false, so no command runs"
+_MESSAGE = "sandbox disabled: the disabled backend is chosen, so no command runs"
 
 
 class Disabled:
@@ -21,7 +21,9 @@ class Disabled:
 
     def probe(self) -> Availability:
         """It is never available."""
-        return Availability(available=False, reason="disabled", message=_MESSAGE, fix="set enabled = true")
+        return Availability(
+            available=False, reason="disabled", message=_MESSAGE, fix="set enabled = true, or choose another backend"
+        )
 
     def guarantees(self) -> Guarantees:
         """Nothing runs, so there is nothing to keep."""
@@ -33,7 +35,7 @@ class Disabled:
         Raises:
             SandboxUnavailable: always.
         """
-        raise SandboxUnavailable(_MESSAGE, hint="set enabled = true in the configuration", reason="disabled")
+        raise SandboxUnavailable(_MESSAGE, hint="set enabled = true, or choose another backend", reason="disabled")
 
     def open(self, plan: Plan) -> Enclosure:  # noqa: ARG002  # the seam
         """Refuse.
@@ -41,4 +43,4 @@ class Disabled:
         Raises:
             SandboxUnavailable: always.
         """
-        raise SandboxUnavailable(_MESSAGE, hint="set enabled = true in the configuration", reason="disabled")
+        raise SandboxUnavailable(_MESSAGE, hint="set enabled = true, or choose another backend", reason="disabled")

@@ -15,6 +15,11 @@ def matches(name: str, patterns: Iterable[str]) -> bool:
     return any(name == p or (p.endswith("*") and name.startswith(p[:-1])) for p in patterns)
 
 
+def is_forbidden(name: str) -> bool:
+    """Tell whether a variable is never set inside, or only by us."""
+    return name == "HOME" or matches(name, FORBIDDEN_ENVIRONMENT)
+
+
 def build(
     inherited: Mapping[str, str], wanted: Mapping[str, str], *, home: str, passed: Iterable[str] = ()
 ) -> dict[str, str]:
@@ -27,14 +32,10 @@ def build(
         ConfigError: `wanted` names a variable that is never set.
     """
     names = (*ENVIRONMENT, *passed)
-    env = {
-        name: value
-        for name, value in inherited.items()
-        if matches(name, names) and not matches(name, FORBIDDEN_ENVIRONMENT)
-    }
+    env = {name: value for name, value in inherited.items() if matches(name, names) and not is_forbidden(name)}
     for name, value in wanted.items():
-        if matches(name, FORBIDDEN_ENVIRONMENT):
-            msg = f"the variable {name} is never set inside: it steers a loader, an interpreter or a host socket"
+        if is_forbidden(name):
+            msg = f"the variable {name} is not set from outside: it steers a loader, an interpreter or a host socket"
             raise ConfigError(msg, hint=f"set it within the command itself: -c '{name}=… program'")
         env[name] = value
     env.setdefault("PATH", DEFAULT_PATH)

@@ -7,7 +7,7 @@ import os
 import select
 import signal
 
-from ringfence.errors import ProgramNotFound
+from ringfence.errors import ProgramNotFound, UnsupportedPolicy
 from ringfence.model.guarantees import GUARANTEES
 from ringfence.model.output import Missing
 from ringfence.sandbox.backend import Availability, Exit, Guarantees
@@ -38,7 +38,13 @@ class Host:
         return Guarantees((), tuple(Missing(name, "the host backend does not confine") for name in GUARANTEES))
 
     def plan(self, request: PlanRequest) -> Plan:
-        """Say plainly that nothing is confined."""
+        """Say plainly that nothing is confined.
+
+        Raises:
+            UnsupportedPolicy: the configuration requires a guarantee.
+        """
+        for name in request.required:
+            raise UnsupportedPolicy(self.name, f"the required guarantee {name!r}", "it does not confine")
         return Plan(
             backend=self.name,
             workspace=request.workspace,
@@ -116,6 +122,14 @@ class HostRun:
         if not self._over:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._pid, number)
+
+    def discard(self) -> None:
+        """Kill it, and give everything back, without asking how it ended."""
+        self.kill()
+        for fd in (self.stdin, self.stdout, self.stderr):
+            if fd is not None:
+                os.close(fd)
+        self.finish()
 
     def finish(self) -> Exit:
         """Reap the command."""

@@ -33,6 +33,7 @@ def lay_out(request: PlanRequest) -> tuple[Mount, ...]:
     view.hide()
     view.guard()
     view.hold()
+    view.add_var_tmp()
     return _held(sorted(view.mounts.values(), key=lambda m: by_depth(m.target)))
 
 
@@ -60,7 +61,6 @@ class _View:
         else:
             for place in (*self._survey.system, *self._survey.linked):
                 self._add(Mount(place.path, "link" if place.kind == "link" else "bind", place.real, why="system"))
-            self._add(Mount(_VAR_TMP, "link", TMP, why="private /tmp"))
         self._add(Mount("/proc", "proc", why="of the command alone", writable=True))
         self._add(Mount("/dev", "dev", why="minimal"))
         self._add(Mount(_SHM, "tmpfs", why="in memory", writable=True, size_mb=_SHM_MB))
@@ -123,6 +123,15 @@ class _View:
             if target not in self.mounts and around and around.kind == "bind" and not around.is_real:
                 source = around.source + target[len(around.target) :]
                 self._add(Mount(target, "bind", source, writable=True, why=HELD, within=around.source))
+
+    def add_var_tmp(self) -> None:
+        """Make /var/tmp the same as /tmp, or one of its own where something is mounted below it."""
+        if covered(_VAR_TMP, self._granted):
+            return
+        if any(is_below(target, _VAR_TMP) for target in self.mounts):
+            self._add(Mount(_VAR_TMP, "tmpfs", why="private /var/tmp", writable=True))
+        else:
+            self._add(Mount(_VAR_TMP, "link", TMP, why="private /tmp"))
 
 
 def _private(target: str, source: str | None, why: str, size_mb: int | None) -> Mount:

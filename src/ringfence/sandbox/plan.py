@@ -60,7 +60,6 @@ class Plan(Value):
     mounts: tuple[Mount, ...]
     network: Network
     limits: Limits
-    spawn: bool = True
     layers: tuple[str, ...] = ()
     missing: tuple[Missing, ...] = ()
 

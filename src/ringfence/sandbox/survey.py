@@ -38,7 +38,7 @@ class Survey(Value):
     concealed: tuple[Place, ...] = ()
 
 
-def look(*, home: str, path: str, installed: Iterable[str], own: tuple[str, ...]) -> Survey:
+def look(*, home: str, path: str, own: tuple[str, ...]) -> Survey:
     """Look at the machine: `path` is the caller's PATH, `own` are our configuration and state."""
     as_root = os.geteuid() == 0
     return Survey(
@@ -47,12 +47,25 @@ def look(*, home: str, path: str, installed: Iterable[str], own: tuple[str, ...]
         system=_places((*tables.SYSTEM, *tables.MACHINE)),
         linked=_linked(),
         toolchains=_toolchains(home, path, own),
-        hidden=_places(os.path.join(home, name) for name in tables.HIDDEN),
         root_only=_places(tables.ROOT_ONLY) if as_root else (),
         emptied=_places(tables.EMPTIED),
-        guarded=_places(dict.fromkeys(installed)),
-        concealed=_places(own),
+        guarded=_places(dict.fromkeys(installation())),
     )
+
+
+def to_hide(survey: Survey, own: tuple[str, ...], writable: tuple[str, ...]) -> Survey:
+    """Add what must be hidden at this moment: credentials may have appeared since the last command.
+
+    Directories of ours are hidden before they exist where a command could make them, for us to read.
+    """
+    hidden = _places(os.path.join(survey.home, name) for name in tables.HIDDEN)
+    absent = (p for p in own if not os.path.lexists(p) and covered(p, writable) and _can_make(p))
+    return survey.replace(hidden=hidden, concealed=(*_places(own), *(Place(p, "dir", p) for p in absent)))
+
+
+def _can_make(path: str) -> bool:
+    above = os.path.dirname(path)
+    return os.access(above, os.W_OK) if os.path.isdir(above) else above != path and _can_make(above)
 
 
 def installation() -> tuple[str, ...]:

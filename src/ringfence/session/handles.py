@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from ringfence.errors import SessionError
 from ringfence.model.command import Command
 from ringfence.session import context
@@ -47,6 +49,7 @@ class _Handle:
         self._state = state
         self._sessions = sessions
         self._token: Token[str | None] | None = None
+        self._closed = False
 
     @property
     def id(self) -> str:
@@ -72,8 +75,15 @@ class _Handle:
 
     def _leave(self) -> None:
         if self._token is not None:
-            context.leave(self._token)
+            # Entered in one thread or task and left in another, there is nothing to go back to.
+            with contextlib.suppress(ValueError):
+                context.leave(self._token)
             self._token = None
+
+    def _release(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._sessions.close(self.id)
 
     def _command(
         self,
@@ -85,7 +95,7 @@ class _Handle:
         capabilities: Capabilities | None,
         timeout: float | None,
     ) -> Command:
-        if self._state.closed:
+        if self._closed or self._state.closed:
             msg = f"the session {self.id} is closed"
             raise SessionError(msg, hint="open a new one with fence.session(…)")
         return Command.of(
@@ -151,7 +161,7 @@ class Session(_Handle):
 
     def close(self) -> None:
         """Kill what runs; an ephemeral session leaves nothing behind."""
-        self._sessions.close(self.id)
+        self._release()
 
 
 class AsyncSession(_Handle):
@@ -203,4 +213,4 @@ class AsyncSession(_Handle):
         """Kill what runs; an ephemeral session leaves nothing behind."""
         import asyncio
 
-        await asyncio.to_thread(self._sessions.close, self.id)
+        await asyncio.to_thread(self._release)

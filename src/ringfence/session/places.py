@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 
 from ringfence.errors import ConfigError, SessionError
+from ringfence.model.paths import covered
 from ringfence.model.value import Value
 
 TYPE_CHECKING = False
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+SYSTEM_CONFIG = "/etc/ringfence"
 _MODE = 0o700
 
 
@@ -26,7 +29,14 @@ class Places(Value):
     @property
     def own(self) -> tuple[str, ...]:
         """What no command may see, and no workspace may contain."""
-        return (self.config, self.state, "/etc/ringfence")
+        return (self.config, self.state, SYSTEM_CONFIG)
+
+    def make(self, writable: tuple[str, ...]) -> None:
+        """Make what is missing of these where a command will be able to write around them."""
+        for path in self.own:
+            if covered(path, writable) and not os.path.lexists(path):
+                with contextlib.suppress(PermissionError):  # then the command cannot either
+                    os.makedirs(path, mode=0o755 if path == SYSTEM_CONFIG else _MODE)
 
 
 def places(env: Mapping[str, str]) -> Places:

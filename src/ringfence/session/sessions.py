@@ -55,6 +55,7 @@ class SessionState:
         self.private_home = private_home
         self.scratch = scratch
         self.closed = False
+        self.users = 0
         self._close = close
         self._granted: frozenset[Capabilities] = frozenset()
         self._lock = _thread.allocate_lock()
@@ -115,9 +116,16 @@ class Sessions:
         self._lock = _thread.allocate_lock()
 
     def get(self, session_id: str) -> SessionState:
-        """Return the open session of that id; a new one gets a private workspace."""
-        # Reading a dict is atomic; only making a session needs the lock, and looks again inside it.
-        return self._open.get(session_id) or self.open(session_id, None)
+        """Return the open session of that id.
+
+        Raises:
+            SessionError: there is none.
+        """
+        state = self._open.get(session_id)
+        if state is None:
+            msg = f"there is no open session {session_id!r}"
+            raise SessionError(msg, hint=f"open it first: fence.session({session_id!r})")
+        return state
 
     def open(
         self, session_id: str | None, directory: str | os.PathLike[str] | None, *, single_use: bool = False
@@ -138,6 +146,7 @@ class Sessions:
             elif directory is not None and workspace.check(directory, self._places) != state.workspace:
                 msg = f"the session {session_id} is open on {state.workspace}"
                 raise SessionError(msg, hint="use another id, or close it first")
+            state.users += 1
             return state
 
     def _make(
@@ -171,16 +180,21 @@ class Sessions:
             )
 
     def close(self, session_id: str) -> None:
-        """Close one session."""
+        """Close one session, if nobody else has it open."""
         with self._lock:
-            state = self._open.pop(session_id, None)
-        if state:
-            state.close()
+            state = self._open.get(session_id)
+            if state is None:
+                return
+            state.users -= 1
+            if state.users > 0:
+                return
+            del self._open[session_id]
+        state.close()
 
     def close_all(self) -> None:
         """Close all of them."""
-        for session_id in list(self._open):
-            self.close(session_id)
+        while self._open:
+            self.close(next(iter(self._open)))
 
 
 def _take(shelf: Shelf, name: str, undo: contextlib.ExitStack, *, remove: bool) -> str:

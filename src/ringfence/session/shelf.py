@@ -94,6 +94,8 @@ def _flattened(root: int, name: str, moved: int) -> int:
     try:
         for child in _names(inner):
             if not _unlinked(inner, child):
+                # A directory that is closed to us cannot be moved either.
+                _open_up(inner, child)
                 moved += 1
                 os.rename(child, f"{moved:x}.removed-by-ringfence", src_dir_fd=inner, dst_dir_fd=root)
     finally:
@@ -107,6 +109,14 @@ def _names(directory: int) -> Iterator[str]:
     os.chmod(f"/proc/self/fd/{directory}", 0o700)
     with os.scandir(f"/proc/self/fd/{directory}") as entries:
         yield from [entry.name for entry in entries]
+
+
+def _open_up(directory: int, name: str) -> None:
+    fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
+    try:
+        os.chmod(f"/proc/self/fd/{fd}", 0o700)
+    finally:
+        os.close(fd)
 
 
 def _unlinked(directory: int, name: str) -> bool:

@@ -13,8 +13,12 @@ if TYPE_CHECKING:
     from ringfence.session.places import Places
 
 _MAX_NAME = 200
-_NEVER = ("/", "/home", "/tmp", "/var", "/var/tmp", "/opt", "/usr", "/usr/local", "/srv", "/mnt", "/media")  # noqa: S108  # refused
-_NEVER_BELOW = ("/proc", "/sys", "/dev", "/run", "/boot", "/etc", "/bin", "/sbin", "/lib", "/usr/bin", "/usr/sbin")
+_NEVER = ("/", "/home", "/tmp", "/var", "/var/tmp", "/var/lib", "/opt", "/srv", "/mnt", "/media")  # noqa: S108  # refused
+_NEVER_BELOW = (
+    *("/proc", "/sys", "/dev", "/run", "/boot", "/etc", "/usr", "/bin", "/sbin", "/lib", "/lib64"),
+    *("/var/log", "/var/spool", "/var/cache", "/var/mail", "/var/backups", "/var/lib/dpkg", "/var/lib/systemd"),
+)
+_SOURCES = ("/usr/src", "/usr/local/src")
 
 
 def directory_name(session_id: str) -> str:
@@ -48,7 +52,8 @@ def check(path: str | os.PathLike[str], places: Places) -> str:
         msg = f"the workspace {given} {what}"
         raise SessionError(msg, hint="make it first, or name another one with --workspace")
     a_home = is_below(places.home, real) or _is_a_home(real)
-    if a_home or real in _NEVER or covered(real, _NEVER_BELOW):
+    of_the_system = covered(real, _NEVER_BELOW) and (real in _SOURCES or not covered(real, _SOURCES))
+    if a_home or of_the_system or real in _NEVER:
         why = "is or contains a home" if a_home else "belongs to the system"
         msg = f"{real} {why}: too much to be a workspace"
         raise SessionError(msg, hint="choose the directory of one project, with --workspace DIR")
@@ -66,8 +71,9 @@ def check(path: str | os.PathLike[str], places: Places) -> str:
 def _is_a_home(real: str) -> bool:
     import pwd
 
-    own = pwd.getpwuid(os.getuid()).pw_dir
-    return real == "/root" or os.path.dirname(real) in {"/home", "/Users"} or is_below(own, real)
+    if os.path.dirname(real) in {"/home", "/Users"}:
+        return True
+    return any(real == entry.pw_dir for entry in pwd.getpwall() if entry.pw_dir != "/")
 
 
 def was_used(directory: str, places: Places) -> bool:

@@ -209,3 +209,29 @@ def test_sessions_do_not_leak_into_each_other_through_tmp(workspace):
         a.run("echo x > /tmp/f").check()
         assert b.run("cat /tmp/f").exit_code == 1
         assert a.run("cat /tmp/f").ok
+
+
+def test_killed_while_it_starts_the_command_never_runs_unwatched(workspace):
+    """bubblewrap takes the end of our pipe for a go, unless it holds the other end as well."""
+    code = (
+        f"import ringfence; ringfence.run('while :; do sleep 0.01; done # {workspace}', workspace={str(workspace)!r})"
+    )
+    for step in range(24):
+        process = subprocess.Popen([sys.executable, "-c", code])
+        time.sleep(0.04 + step * 0.005)
+        process.kill()
+        process.wait()
+    time.sleep(0.5)
+    found = [pid for pid in filter(str.isdigit, os.listdir("/proc")) if str(workspace).encode() in command_line(pid)]
+    shells = [pid for pid in found if command_line(pid).startswith(b"/bin/bash")]
+    for pid in found:  # what is still held has executed nothing
+        os.kill(int(pid), 9)
+    assert shells == []
+
+
+def command_line(pid):
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read()
+    except OSError:
+        return b""

@@ -28,7 +28,7 @@ class Mounted(Value):
 def parse(table: str) -> list[Mounted]:
     """Read the text of a `mountinfo` file."""
     found = []
-    for line in table.splitlines():
+    for line in table.split("\n"):
         fields = line.split(" ")
         if "-" not in fields:
             continue

@@ -83,15 +83,23 @@ class OneShot:
                     "bwrap",
                     *("--json-status-fd", str(status_write)),
                     *("--block-fd", str(block_read)),
+                    # bubblewrap takes the end of `block` for a go. It holds the other end as well, so that
+                    # our death is not one.
+                    *("--sync-fd", str(block_write)),
                     *("--args", str(listing)),
                     "--",
                     *launch.argv,
                 ],
                 env={},
                 standard=(stdin_read, stdout_write, stderr_write),
-                keep=(status_write, block_read, listing, *sources.values()),
+                keep=(status_write, block_read, block_write, listing, *sources.values()),
             )
-            monitor = os.pidfd_open(pid)
+            try:
+                monitor = os.pidfd_open(pid)
+            except BaseException:
+                os.killpg(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+                raise
             ours.pop_all()
         if not launch.stdin:
             os.close(stdin_write)
@@ -241,10 +249,10 @@ class OneShotRun:
         return Exit(value, value - _SIGNALLED if by_signal else None)
 
     def discard(self) -> None:
-        """Take back a start that failed."""
+        """Kill it, and give everything back, without asking how it ended."""
         self.kill()
         with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self.exited, signal.SIGKILL)
+            os.killpg(self._pid, signal.SIGKILL)
         if self._init >= 0:
             _wait(self._init, _REAP_MS)
         _wait(self.exited, _REAP_MS)
@@ -317,8 +325,8 @@ def _memory_file(text: str) -> int:
 
 
 def _read(path: str) -> str:
-    with open(path, encoding="utf-8", errors="surrogateescape") as file:
-        return file.read()
+    with open(path, "rb") as file:
+        return os.fsdecode(file.read())
 
 
 def _wait(pidfd: int, milliseconds: int) -> bool:

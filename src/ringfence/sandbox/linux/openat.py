@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -55,6 +56,14 @@ def open_beneath(directory: int, path: str, flags: int = os.O_PATH) -> int:
     return _openat2(directory, path, flags, _NO_SYMLINKS | _NO_MAGICLINKS | _BENEATH)
 
 
+def _make(name: str, directory: int, *, is_dir: bool) -> None:
+    if is_dir:
+        os.mkdir(name, 0o700, dir_fd=directory)
+    else:
+        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW
+        os.close(os.open(name, flags, 0o600, dir_fd=directory))
+
+
 def make_beneath(directory: int, path: str, *, is_dir: bool) -> int:
     """Open `path` below `directory`, creating its directories, or an empty file at its end, where missing.
 
@@ -71,11 +80,8 @@ def make_beneath(directory: int, path: str, *, is_dir: bool) -> int:
             except OSError as error:
                 if error.errno != errno.ENOENT:
                     raise
-                if want_dir:
-                    os.mkdir(part, 0o700, dir_fd=at)
-                else:
-                    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW
-                    os.close(os.open(part, flags, 0o600, dir_fd=at))
+                with contextlib.suppress(FileExistsError):  # another command's start was faster
+                    _make(part, at, is_dir=want_dir)
                 below = open_beneath(at, part, os.O_PATH | (os.O_DIRECTORY if want_dir else 0))
             os.close(at)
             at = below

@@ -55,6 +55,9 @@ def _open(mount: Mount, plan: Plan, fds: dict[str, int]) -> None:
             fds[mount.target] = open_beneath(fds[around.target], _below(mount.source, around.source))
         else:
             fds[mount.target] = open_exact(mount.source)
+            if mount.writable and not mount.is_real:
+                # A command may have closed its private home or /tmp to itself, and to the next one.
+                os.chmod(f"/proc/self/fd/{fds[mount.target]}", 0o700)
     if around is None or mount.kind == "link":
         return
     is_dir = mount.kind != "mask"
