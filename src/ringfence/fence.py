@@ -90,6 +90,7 @@ class _Core:
         self._recorder: Recorder = recorder or LoggingRecorder()
         self._configs: dict[str, Config] = {}
         self._surveyed: Survey | None = None
+        self._plans: list[tuple[PlanRequest, Backend, Plan]] = []
         self.sessions = Sessions(self.places, lambda place: self.config_for(place).baseline(place))
 
     def config_for(self, place: str) -> Config:
@@ -132,21 +133,28 @@ class _Core:
         if cwd is None:
             reason = Reason("cwd", _cwd_problem(command.cwd, state.workspace))
             raise _denied(command, decision.with_verdict("deny", reason), layer="capability")
-        plan = backend.plan(
-            PlanRequest(
-                workspace=state.workspace,
-                capabilities=wanted,
-                survey=self._survey(wanted),
-                private_home=state.private_home,
-                scratch=state.scratch,
-                held=(
-                    *points.remembered(self.places.home, state.private_home),
-                    *points.remembered(TMP, state.scratch),
-                ),
-                required=config.required if backend.confines else config.require,
-            )
+        request = PlanRequest(
+            workspace=state.workspace,
+            capabilities=wanted,
+            survey=self._survey(wanted),
+            private_home=state.private_home,
+            scratch=state.scratch,
+            held=(
+                *points.remembered(self.places.home, state.private_home),
+                *points.remembered(TMP, state.scratch),
+            ),
+            required=config.required if backend.confines else config.require,
         )
-        return Checked(state, config, backend, cwd, wanted, decision, plan)
+        return Checked(state, config, backend, cwd, wanted, decision, self._plan(backend, request))
+
+    def _plan(self, backend: Backend, request: PlanRequest) -> Plan:
+        """Return the plan for a request, remembered from the last commands: they mostly want the same."""
+        for known, made_by, plan in self._plans:
+            if made_by is backend and known == request:
+                return plan
+        plan = backend.plan(request)
+        self._plans = [(request, backend, plan), *self._plans[:7]]
+        return plan
 
     def _way(self, command: Command, streams: Streams, *, limited: bool = True) -> drive.Way:
         """Take one command all the way; `limited` says whether the default timeout applies."""

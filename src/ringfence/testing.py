@@ -1,6 +1,6 @@
-"""For tests of programs that use Ringfence: a backend and an approver that do as they are told.
+r"""For tests of programs that use Ringfence: a backend and an approver that do as they are told.
 
-    backend = FakeBackend(replies={"make test": FakeReply(stdout=b"ok\\n")})
+    backend = FakeBackend(replies={"make test": FakeReply(stdout=b"ok\n")})
     with Fence(registry=fake_registry(backend), approver=FakeApprover("once")) as fence: ...
 
 Nothing is executed and nothing is confined.

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -140,7 +139,7 @@ def test_only_pipes_of_ours_reach_the_command(cli, workspace):
 
 
 class open_directory:  # noqa: N801  # used like a function
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path) -> None:
         self._path = path
 
     def __enter__(self) -> int:

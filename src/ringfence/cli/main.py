@@ -45,9 +45,9 @@ def _open_standard() -> None:
         os.set_inheritable(fd, True)
     os.close(fd)
     # The interpreter has left these out where it found the descriptor closed.
-    sys.stdin = sys.stdin or open(0, closefd=False)
-    sys.stdout = sys.stdout or open(1, "w", closefd=False)
-    sys.stderr = sys.stderr or open(2, "w", closefd=False)
+    sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
 
 
 def say(text: str) -> None:

@@ -81,6 +81,8 @@ class Value(metaclass=_ValueMeta):
         return tuple(getattr(self, name) for name in type(self)._fields)
 
     def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
         if type(other) is not type(self):
             return NotImplemented
         return self._values() == other._values()

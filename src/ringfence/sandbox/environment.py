@@ -7,12 +7,12 @@ from ringfence.sandbox.tables import DEFAULT_PATH, ENVIRONMENT, FORBIDDEN_ENVIRO
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
 
-def matches(name: str, patterns: Iterable[str]) -> bool:
+def matches(name: str, patterns: Sequence[str]) -> bool:
     """Tell whether a variable is named by one of `patterns` (`NAME` or `PREFIX*`)."""
-    return any(name == p or (p.endswith("*") and name.startswith(p[:-1])) for p in patterns)
+    return name in patterns or name.startswith(tuple(p[:-1] for p in patterns if p.endswith("*")))
 
 
 def is_forbidden(name: str) -> bool:

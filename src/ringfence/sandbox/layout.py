@@ -152,10 +152,11 @@ def _held(mounts: list[Mount]) -> tuple[Mount, ...]:
         if around is None or not around.writable or around.kind != "bind":
             laid[mount.target] = mount
             continue
-        root = around.within or around.source
+        root, holder = around.within or around.source, around.target
         for directory in parents(mount.target, around.target):
             source = around.source.rstrip("/") + directory[len(around.target.rstrip("/")) :]
-            laid[directory] = Mount(directory, "bind", source, writable=True, why=HELD, within=root)
+            laid[directory] = Mount(directory, "bind", source, writable=True, why=HELD, within=root, around=holder)
+            holder = directory
         in_reach = mount.kind == "bind" and is_below(mount.source, root)
-        laid[mount.target] = mount.replace(within=root) if in_reach else mount
+        laid[mount.target] = mount.replace(within=root if in_reach else "", around=holder)
     return tuple(laid.values())

@@ -24,8 +24,9 @@ _MAX_LINKS = 20
 class Mount(Value):
     """One thing that is mounted, or one link that is made, in the command's view.
 
-    `within` is the source of the writable mount around it, where there is one: everything below that
-    was written by earlier commands, so the source is opened beneath it and without following links.
+    `around` is the target of the writable mount right around it, where there is one, and `within` the
+    source of the outermost such mount: everything below that was written by earlier commands, so
+    sources and mount points are opened beneath it and without following links.
     """
 
     target: str
@@ -34,6 +35,7 @@ class Mount(Value):
     writable: bool = False
     why: str = ""
     within: str = ""
+    around: str = ""
     size_mb: int | None = None
 
     @property

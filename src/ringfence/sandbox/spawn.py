@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import sys
 
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 _STANDARD = 3
+_WIDE = 256 * 1024
 # Python ignores SIGPIPE and SIGXFSZ; a command must not inherit that, nor anything a host program set.
 _SIGNALS = tuple(n for n in range(1, 65) if n not in {9, 19, 32, 33})
 
@@ -23,12 +26,16 @@ def pipe() -> tuple[int, int]:
     return lifted(ends[0]), lifted(ends[1])
 
 
+def widen(fd: int) -> None:
+    """Let a pipe hold more, as far as the user may: a flood then takes fewer turns."""
+    with contextlib.suppress(OSError):
+        fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _WIDE)
+
+
 def lifted(fd: int) -> int:
     """Move a descriptor out of the range of the standard ones."""
     if fd >= _STANDARD:
         return fd
-    import fcntl
-
     high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _STANDARD)
     os.close(fd)
     return high

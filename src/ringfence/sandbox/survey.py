@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import stat
 import sys
 
@@ -138,8 +139,12 @@ def _roots(entry: str, home: str) -> list[tuple[str, bool]]:
 
 
 def _known(path: str, home: str) -> list[tuple[str, bool]]:
-    """Name the toolchain that `path` belongs to, and its companions."""
-    for name in tables.TOOLCHAINS:
-        if is_below(path, os.path.join(home, name)):
-            return [(os.path.join(home, n), True) for n in (name, *tables.COMPANIONS.get(name, ()))]
+    """Name the toolchain that `path` belongs to, and its companions.
+
+    PATH may point below the user's own home while HOME says another.
+    """
+    for base in (home, os.path.realpath(pwd.getpwuid(os.getuid()).pw_dir)):
+        for name in tables.TOOLCHAINS:
+            if is_below(path, os.path.join(base, name)):
+                return [(os.path.join(base, n), True) for n in (name, *tables.COMPANIONS.get(name, ()))]
     return []

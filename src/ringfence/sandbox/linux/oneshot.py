@@ -14,7 +14,7 @@ from ringfence.model.value import Value
 from ringfence.sandbox.backend import Exit
 from ringfence.sandbox.linux import bubblewrap, diagnose, mountinfo, points, rlimits
 from ringfence.sandbox.linux.sources import opened
-from ringfence.sandbox.spawn import lifted, pipe, spawn
+from ringfence.sandbox.spawn import lifted, pipe, spawn, widen
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ringfence.sandbox.plan import Plan
 
 _SETUP_SECONDS = 10.0
+_LULL_MS = 1
 _SETTLE_MS = 2000
 _REAP_MS = 5000
 _MAX_SIGNAL = 64
@@ -72,6 +73,7 @@ class OneShot:
 
             stdin_read, stdin_write = ends(we_read=False)
             stdout_read, stdout_write = ends(we_read=True)
+            widen(stdout_read)
             stderr_read, stderr_write = ends(we_read=True)
             status_read, status_write = ends(we_read=True)
             block_read, block_write = ends(we_read=False)
@@ -174,7 +176,8 @@ class OneShotRun:
         """Hold the command until its mount table equals the plan.
 
         The table is complete some milliseconds after the process appears. The kernel reports each
-        change through `poll`; silence with a difference means that the difference will stay.
+        change through `poll`: a short silence is worth a look, and a long one with a difference means
+        that the difference will stay.
         """
         table = f"/proc/{self._init_pid}/mountinfo"
         expected = mountinfo.Expected(self._plan.mounts, mountinfo.parse(_read("/proc/self/mountinfo")))
@@ -185,6 +188,8 @@ class OneShotRun:
             raise self._failed() from None
         with watch:
             while True:
+                while watch.wait(_LULL_MS) and not watch.ended:
+                    pass
                 try:
                     text = _read(table)
                 except OSError:

@@ -15,7 +15,6 @@ import time
 
 from ringfence.errors import SandboxUnavailable
 from ringfence.model.paths import covered
-from ringfence.sandbox.plan import deepest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -67,13 +66,14 @@ def _points(plan: Plan) -> dict[str, set[str]]:
     """Return the directories that are mounted over in each private directory, as paths below it."""
     private = [m for m in plan.mounts if m.kind == "bind" and m.writable and not m.is_real and not m.within]
     found: dict[str, set[str]] = {m.source: set() for m in private}
+    roots = {m.target: m for m in private}
     for mount in plan.mounts:
-        if mount.kind not in {"bind", "tmpfs"} or mount in private:
-            continue
-        around = deepest(os.path.dirname(mount.target), plan.mounts)
-        for root in private:
-            if around is not None and (around == root or around.within == root.source):
-                found[root.source].add(mount.target[len(root.target) :])
+        # What surrounds a mount comes before it, and belongs to the same private directory.
+        root = roots.get(mount.around)
+        if root is not None and mount.kind in {"bind", "tmpfs"}:
+            found[root.source].add(mount.target[len(root.target) :])
+            if mount.within == root.source:
+                roots[mount.target] = root
     return found
 
 

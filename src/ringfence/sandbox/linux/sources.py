@@ -8,13 +8,12 @@ import os
 import stat
 
 from ringfence.errors import SandboxUnavailable
-from ringfence.model.paths import is_below
 from ringfence.sandbox.layout import HELD
 from ringfence.sandbox.linux.openat import make_beneath, open_beneath, open_exact
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from ringfence.sandbox.plan import Mount, Plan
 
@@ -29,11 +28,12 @@ def opened(plan: Plan) -> Iterator[dict[str, int]]:
     Raises:
         SandboxUnavailable: a source is gone or unreadable, or a link stands where none may.
     """
+    mounts = {m.target: m for m in plan.mounts}
     fds: dict[str, int] = {}
     try:
         for mount in plan.mounts:
             try:
-                _open(mount, plan, fds)
+                _open(mount, mounts, fds)
             except OSError as error:
                 raise _explained(mount, error) from error
         yield fds
@@ -42,8 +42,8 @@ def opened(plan: Plan) -> Iterator[dict[str, int]]:
             os.close(fd)
 
 
-def _open(mount: Mount, plan: Plan, fds: dict[str, int]) -> None:
-    around = _writable_around(mount, plan)
+def _open(mount: Mount, mounts: Mapping[str, Mount], fds: dict[str, int]) -> None:
+    around = mounts.get(mount.around)
     if mount.kind == "mask":
         fds[mount.target] = os.open("/dev/null", os.O_RDONLY)
     elif mount.kind == "bind":
@@ -68,13 +68,6 @@ def _open(mount: Mount, plan: Plan, fds: dict[str, int]) -> None:
         os.close(open_beneath(fds[around.target], point))
     else:
         os.close(make_beneath(fds[around.target], point, is_dir=is_dir))
-
-
-def _writable_around(mount: Mount, plan: Plan) -> Mount | None:
-    """Return the deepest earlier mount around `mount` if commands can write to what it shows."""
-    around = [m for m in plan.mounts if m.target != mount.target and is_below(mount.target, m.target)]
-    deepest = max((m for m in around if m.kind != "link"), key=lambda m: len(m.target), default=None)
-    return deepest if deepest and deepest.kind == "bind" and deepest.writable else None
 
 
 def _below(path: str, root: str) -> str:

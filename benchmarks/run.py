@@ -1,0 +1,148 @@
+"""Measure Ringfence against bare tools, in one run on one machine, and print a table of ratios.
+
+`python benchmarks/run.py` prints it; `--write` puts it into README.md as well. Times depend on the
+machine and its mood, so what counts are the ratios between things that were measured in turn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import ringfence
+from ringfence.sandbox.linux import bubblewrap
+from ringfence.sandbox.linux.sources import opened
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+BEGIN, END = "<!-- benchmarks: begin -->", "<!-- benchmarks: end -->"
+FLOOD_MIB = 512
+
+
+def measure(rounds: int, *calls: Callable[[], object]) -> list[float]:
+    """Call each in turn, `rounds` times, and return the median milliseconds of each."""
+    times: list[list[float]] = [[] for _ in calls]
+    for _ in range(rounds):
+        for call, taken in zip(calls, times, strict=True):
+            started = time.perf_counter()
+            call()
+            taken.append((time.perf_counter() - started) * 1000)
+    return [statistics.median(taken) for taken in times]
+
+
+def row(what: str, ours: float, theirs: float, against: str, goal: str) -> tuple[str, ...]:
+    return (what, f"{ours:.1f} ms", f"{theirs:.1f} ms ({against})", f"**{ours / theirs:.2f} ×**", goal)
+
+
+def library(workspace: str, rounds: int) -> tuple[str, ...]:
+    """One-shot commands from Python against bwrap with the very same mounts."""
+    with ringfence.Fence() as fence, fence.session(workspace=workspace) as session:
+        session.run("true").check()
+        plan = fence.check(ringfence.Command.of("true", session=session.id)).plan
+
+        def bare() -> None:
+            with opened(plan) as sources:
+                env = {"PATH": os.environ["PATH"]}
+                args = bubblewrap.arguments(plan, sources, cwd=workspace, env=env)
+                shell = ["/bin/bash", "--noprofile", "--norc", "-c", "true"]
+                subprocess.run(
+                    [bubblewrap.find(), *args, "--", *shell],
+                    pass_fds=list(sources.values()),
+                    capture_output=True,
+                    check=True,
+                )
+
+        ours, theirs = measure(rounds, lambda: session.run("true"), bare)
+    return row(
+        "`session.run('true')`, one-shot", ours, theirs, f"bare `bwrap`, same {len(plan.mounts)} mounts", "≤ 1.6 ×"
+    )
+
+
+def command_line(workspace: str, rounds: int) -> tuple[str, ...]:
+    """`ringfence run -- true` against an empty interpreter and a small bwrap after each other."""
+    program = Path(sys.executable).with_name("ringfence")
+    # As installed, with compiled modules; a variable of the caller's may forbid writing them.
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    tiny = ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--unshare-all", "--", "true"]
+
+    def run(*argv: str) -> None:
+        subprocess.run(argv, cwd=workspace, env=env, check=True, stdin=subprocess.DEVNULL, capture_output=True)
+
+    def floor() -> None:
+        run(sys.executable, "-c", "pass")
+        run(bubblewrap.find(), *tiny)
+
+    run(str(program), "run", "--", "true")
+    ours, theirs = measure(rounds, lambda: run(str(program), "run", "--", "true"), floor)
+    return row("`ringfence run -- true`", ours, theirs, "`python -c pass` + a small `bwrap`", "≤ 4 ×")
+
+
+def flood(workspace: str) -> tuple[str, ...]:
+    """A flood of output, captured in bounded memory, against a plain pipe to a Python reader."""
+    text = f"head -c {FLOOD_MIB}M /dev/zero"
+
+    def plain() -> None:
+        with subprocess.Popen(["/bin/sh", "-c", text], stdout=subprocess.PIPE) as process:
+            while process.stdout is not None and os.read(process.stdout.fileno(), 65536):
+                pass
+
+    with ringfence.Fence() as fence, fence.session(workspace=workspace) as session:
+        ours, theirs = measure(3, lambda: session.run(text), plain)
+    return row(f"{FLOOD_MIB} MiB of output, captured", ours, theirs, "pipe to a Python reader", "≤ 1.2 ×")
+
+
+def imports(workspace: str) -> str:
+    """The dearest imports of `ringfence run`, by the interpreter's own account."""
+    out = subprocess.run(
+        [sys.executable, "-X", "importtime", "-P", "-m", "ringfence", "run", "--", "true"],
+        cwd=workspace,
+        check=True,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+    )
+    rows = [
+        line.removeprefix("import time:").split("|")
+        for line in out.stderr.splitlines()
+        if line.startswith("import time:")
+    ]
+    timed = sorted(((int(r[0]), r[2].strip()) for r in rows if r[0].strip().isdigit()), reverse=True)
+    total = sum(t for t, _ in timed) / 1000
+    dearest = ", ".join(f"{name} {t / 1000:.1f}" for t, name in timed[:8])
+    return f"`run` imports {len(timed)} modules in {total:.0f} ms (with -X importtime); the dearest, in ms: {dearest}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--write", action="store_true", help="update the table in README.md")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="ringfence-bench-") as base:
+        os.environ["XDG_STATE_HOME"] = str(Path(base, "state"))
+        workspace = str(Path(base, "workspace"))
+        os.mkdir(workspace)
+        rows = [library(workspace, options.rounds), command_line(workspace, options.rounds), flood(workspace)]
+        print(imports(workspace), file=sys.stderr)
+    header = ("what", "Ringfence", "against", "ratio", "goal")
+    lines = ["| " + " | ".join(cells) + " |" for cells in (header, ("---",) * len(header), *rows)]
+    table = "\n".join(lines)
+    print(table)
+    if options.write:
+        readme = REPOSITORY / "README.md"
+        before, _, rest = readme.read_text(encoding="utf-8").partition(BEGIN)
+        _, _, after = rest.partition(END)
+        readme.write_text(f"{before}{BEGIN}\n{table}\n{END}{after}", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
