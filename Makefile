@@ -1,5 +1,7 @@
 # `make demo` and `make test` each do everything: set up what is missing, then do their job.
-PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3)
+# The first interpreter that is new enough; a name on PATH may be a shim for one that is not there.
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
 
@@ -8,6 +10,8 @@ BIN := $(VENV)/bin
 setup: $(VENV)/.ready system
 
 $(VENV)/.ready: pyproject.toml
+	@test -n "$(PYTHON)" || { echo "ringfence: needs Python 3.11 or newer on PATH" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || scripts/system-packages none-such-program:python3-venv
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@

@@ -93,7 +93,6 @@ def test_what_the_backend_cannot_keep_is_refused(fence, session):
     from ringfence import Network, UnsupportedPolicy
 
     for caps in (
-        session.capabilities.without_spawn(),
         session.capabilities.with_network(Network.to_hosts(["example.com"])),
         session.capabilities.replace(publish=(3000,)),
         session.capabilities.replace(sockets=("/run/x",)),

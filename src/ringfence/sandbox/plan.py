@@ -62,12 +62,18 @@ class Plan(Value):
     mounts: tuple[Mount, ...]
     network: Network
     limits: Limits
+    spawn: bool = True
+    debug: bool = False
     layers: tuple[str, ...] = ()
     missing: tuple[Missing, ...] = ()
 
     def __str__(self) -> str:
         lines = [f"backend   {self.backend}", f"layers    {', '.join(self.layers) or 'none'}"]
         lines.append(f"network   {self.network}")
+        if not self.spawn:
+            lines.append("spawn     no further processes")
+        if self.debug:
+            lines.append("debug     may trace its own processes")
         lines += [f"missing   {m}" for m in self.missing]
         return "\n".join([*lines, *(f"  {mount}" for mount in self.mounts)])
 
@@ -91,6 +97,8 @@ class Plan(Value):
             "workspace": self.workspace,
             "home": self.home,
             "network": str(self.network),
+            "spawn": self.spawn,
+            "debug": self.debug,
             "layers": list(self.layers),
             "missing": [str(m) for m in self.missing],
             "mounts": [

@@ -10,7 +10,7 @@ from ringfence.model.output import Missing
 from ringfence.model.paths import is_below
 from ringfence.sandbox.backend import Availability, Guarantees
 from ringfence.sandbox.layout import lay_out
-from ringfence.sandbox.linux import diagnose
+from ringfence.sandbox.linux import diagnose, seccomp
 from ringfence.sandbox.plan import Plan
 
 TYPE_CHECKING = False
@@ -50,8 +50,7 @@ _NOT_YET = {
     "publish": "publishing ports",
 }
 _MISSING = (
-    Missing("landlock", "the bubblewrap backend confines by namespaces and mounts alone"),
-    Missing("syscalls", "system calls are not filtered"),
+    Missing("landlock", "files are confined by mounts alone"),
     Missing("protected", "a command's changes to git hooks and editor settings reach the host at once"),
 )
 _NO_ROOT = Missing(
@@ -100,6 +99,10 @@ class Bubblewrap:
         kept = ["writes", "credentials", "network", "kill", "home", "tmp", "loopback", "mounts-checked"]
         kept += ["limit-memory", "limit-open-files", "limit-cpu", "limit-file-size"]
         missing = list(_MISSING)
+        if seccomp.supported():
+            kept.append("syscalls")
+        else:
+            missing.append(Missing("syscalls", "there is no system call filter for this architecture"))
         if os.geteuid() == 0:
             missing.append(_NO_ROOT)
             missing.append(Missing("limit-tasks", "the kernel does not count root's processes"))
@@ -118,8 +121,8 @@ class Bubblewrap:
         caps = request.capabilities
         if caps.network.kind == "hosts":
             self._refuse("network to chosen hosts", "it has no filtering proxy", "use --net none or --net all")
-        if not caps.spawn:
-            self._refuse("spawn=False", "it does not filter system calls", "leave spawn on")
+        if not caps.spawn and not seccomp.supported():
+            self._refuse("spawn=False", "there is no system call filter for this architecture", "leave spawn on")
         for field, what in _NOT_YET.items():
             if getattr(caps, field):
                 self._refuse(what, "it has no way to do so", f"leave {field} empty")
@@ -129,6 +132,8 @@ class Bubblewrap:
                 why = next((m.reason for m in guarantees.missing if m.guarantee == name), "it is unknown here")
                 self._refuse(f"the required guarantee {name!r}", why, "see `ringfence status`")
         layers = ["namespaces", "mounts", "no-new-privileges"]
+        if seccomp.supported():
+            layers.append("seccomp")
         if caps.network.kind == "none":
             layers.append("network-namespace")
         return Plan(
@@ -138,6 +143,8 @@ class Bubblewrap:
             mounts=lay_out(request),
             network=caps.network,
             limits=caps.limits,
+            spawn=caps.spawn,
+            debug=caps.debug,
             layers=tuple(layers),
             missing=guarantees.missing,
         )

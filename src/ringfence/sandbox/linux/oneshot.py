@@ -12,7 +12,7 @@ import time
 from ringfence.errors import ProgramNotFound, SandboxUnavailable
 from ringfence.model.value import Value
 from ringfence.sandbox.backend import Exit
-from ringfence.sandbox.linux import bubblewrap, diagnose, mountinfo, points, rlimits
+from ringfence.sandbox.linux import bubblewrap, diagnose, mountinfo, points, rlimits, seccomp
 from ringfence.sandbox.linux.sources import opened
 from ringfence.sandbox.spawn import lifted, pipe, spawn, widen
 
@@ -77,7 +77,12 @@ class OneShot:
             stderr_read, stderr_write = ends(we_read=True)
             status_read, status_write = ends(we_read=True)
             block_read, block_write = ends(we_read=False)
-            listing = _memory_file("\0".join([*args, ""]))
+            filters: tuple[str, ...] = ()
+            if "seccomp" in self._plan.layers:
+                filter_fd = _memory_file(seccomp.program(spawn=self._plan.spawn, debug=self._plan.debug))
+                theirs.callback(os.close, filter_fd)
+                filters = ("--seccomp", str(filter_fd))
+            listing = _memory_file(os.fsencode("\0".join([*args, *filters, ""])))
             theirs.callback(os.close, listing)
             pid = spawn(
                 self._bwrap,
@@ -94,7 +99,7 @@ class OneShot:
                 ],
                 env={},
                 standard=(stdin_read, stdout_write, stderr_write),
-                keep=(status_write, block_read, block_write, listing, *sources.values()),
+                keep=(status_write, block_read, block_write, listing, *map(int, filters[1:]), *sources.values()),
             )
             try:
                 monitor = os.pidfd_open(pid)
@@ -320,9 +325,8 @@ def _require_program(plan: Plan, launch: Launch) -> None:
     raise ProgramNotFound(msg, hint=hint)
 
 
-def _memory_file(text: str) -> int:
-    fd = lifted(os.memfd_create("ringfence-args", os.MFD_CLOEXEC))
-    data = os.fsencode(text)
+def _memory_file(data: bytes) -> int:
+    fd = lifted(os.memfd_create("ringfence", os.MFD_CLOEXEC))
     while data:
         data = data[os.write(fd, data) :]
     os.lseek(fd, 0, os.SEEK_SET)
