@@ -27,6 +27,7 @@ from ringfence.sandbox.backend import Launch, PlanRequest
 from ringfence.sandbox.capture import Pump, Streams
 from ringfence.sandbox.layout import TMP
 from ringfence.sandbox.linux import points
+from ringfence.sandbox.linux.bubblewrap import can_drop_root
 from ringfence.sandbox.registry import Registry
 from ringfence.sandbox.survey import look, to_hide
 from ringfence.session import workspace
@@ -136,7 +137,7 @@ class _Core:
         request = PlanRequest(
             workspace=state.workspace,
             capabilities=wanted,
-            survey=self._survey(wanted),
+            survey=self._survey(wanted, state),
             private_home=state.private_home,
             scratch=state.scratch,
             held=(
@@ -264,11 +265,15 @@ class _Core:
             read=tuple(map(os.path.realpath, wanted.read)), write=tuple(map(os.path.realpath, wanted.write))
         )
 
-    def _survey(self, wanted: Capabilities) -> Survey:
-        """Look at the machine once, and at what must be hidden every time."""
+    def _survey(self, wanted: Capabilities, state: SessionState) -> Survey:
+        """Look at the machine once, and at what must be hidden or handed over every time."""
         if self._surveyed is None:
             self._surveyed = look(home=self.places.home, path=self._env.get("PATH", ""), own=self.places.own)
-        return to_hide(self._surveyed, self.places.own, wanted.write)
+        survey = to_hide(self._surveyed, self.places.own, wanted.write)
+        if not survey.as_root or "/" in wanted.write:
+            return survey
+        given = (state.workspace, state.private_home, state.scratch, *wanted.read, *wanted.write)
+        return survey.replace(drops_root=can_drop_root(tuple(path for path in given if path)))
 
     def _record(self, event: Event, command: Command, details: Mapping[str, object]) -> None:
         session = command.session or current_session() or ""

@@ -94,7 +94,8 @@ class _View:
 
     def hide(self) -> None:
         survey = self._survey
-        for place in (*survey.emptied, *survey.root_only, *survey.hidden):
+        root_only = () if survey.drops_root else survey.root_only
+        for place in (*survey.emptied, *root_only, *survey.hidden):
             if place.path not in self._granted:
                 self._mask(place)
         for place in survey.concealed:

@@ -64,6 +64,7 @@ class Plan(Value):
     limits: Limits
     spawn: bool = True
     debug: bool = False
+    drops_root: bool = False
     layers: tuple[str, ...] = ()
     missing: tuple[Missing, ...] = ()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import fcntl
 import os
@@ -10,7 +11,8 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from typing import TypeVar
+    from queue import SimpleQueue
+    from typing import ClassVar, Self, TypeVar
 
     T = TypeVar("T")
 
@@ -54,6 +56,19 @@ def spawn(
 
     It gets `standard` as 0, 1, 2, the descriptors in `keep` under their own numbers, and no others.
     """
+    return on_lasting_thread(lambda: start(path, argv, env=env, standard=standard, keep=keep, cwd=cwd))
+
+
+def start(
+    path: str,
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    standard: tuple[int, int, int],
+    keep: Iterable[int] = (),
+    cwd: str | None = None,
+) -> int:
+    """Do what `spawn` does on the calling thread, with its identity and namespaces."""
     kept = set(keep)
     actions: list[tuple[object, ...]] = [(os.POSIX_SPAWN_DUP2, fd, n) for n, fd in enumerate(standard)]
     # Duplicating a descriptor onto itself in the child clears its close-on-exec flag there alone.
@@ -62,23 +77,21 @@ def spawn(
     if cwd is not None:
         argv = ("/bin/sh", "-c", 'cd -- "$0" && exec "$@"', cwd, path, *argv[1:])
         path = "/bin/sh"
-    return on_lasting_thread(
-        lambda: os.posix_spawn(
-            path,
-            list(argv),
-            env,
-            file_actions=actions,
-            setpgroup=0,
-            setsigmask=(),
-            setsigdef=_SIGNALS,
-        )
+    return os.posix_spawn(
+        path,
+        list(argv),
+        env,
+        file_actions=actions,
+        setpgroup=0,
+        setsigmask=(),
+        setsigdef=_SIGNALS,
     )
 
 
 def _inheritable() -> list[int]:
     """Find descriptors that other code in this process left open for children."""
     found = []
-    for name in os.listdir("/proc/self/fd"):
+    for name in os.listdir("/proc/thread-self/fd"):
         fd = int(name)
         try:
             if fd >= _STANDARD and os.get_inheritable(fd):
@@ -97,26 +110,27 @@ def on_lasting_thread(call: Callable[[], T]) -> T:
     threading = sys.modules.get("threading")
     if threading is None or threading.current_thread() is threading.main_thread():
         return call()
-    return _Starter.current().call(call)
+    return Starter.current().call(call)
 
 
-class _Starter:
-    """One daemon thread that starts programs for all the others."""
+class Starter:
+    """One thread that starts programs for all the others."""
 
-    _instance: _Starter | None = None
+    _instance: ClassVar[Self | None] = None
 
     def __init__(self) -> None:
-        import queue
-        import threading
+        # The low-level modules: `threading` and `queue` take 6 ms to import.
+        import _queue
 
         self._pid = os.getpid()
-        self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        threading.Thread(target=self._serve, name="ringfence-starter", daemon=True).start()
+        self._calls: SimpleQueue[Callable[[], None]] = _queue.SimpleQueue()
+        _thread.start_new_thread(self._serve, ())
 
     @classmethod
-    def current(cls) -> _Starter:
-        # After a fork the thread is not there any more; the process id tells.
-        starter = cls._instance
+    def current(cls) -> Self:
+        """Return this process's own: after a fork the thread is not there any more."""
+        # Looked up in the class's own body: a subclass must not find its parent's.
+        starter: Self | None = cls.__dict__.get("_instance")
         if starter is None or starter._pid != os.getpid():
             starter = cls._instance = cls()
         return starter
@@ -126,9 +140,9 @@ class _Starter:
             self._calls.get()()
 
     def call(self, call: Callable[[], T]) -> T:
-        import threading
-
-        done = threading.Event()
+        """Run `call` there and return what it returns."""
+        done = _thread.allocate_lock()
+        done.acquire()
         result: list[T] = []
         failure: list[BaseException] = []
 
@@ -138,10 +152,10 @@ class _Starter:
             except BaseException as error:  # noqa: BLE001  # raised again in the calling thread
                 failure.append(error)
             finally:
-                done.set()
+                done.release()
 
         self._calls.put(run)
-        done.wait()
+        done.acquire()
         if failure:
             raise failure[0]
         return result[0]

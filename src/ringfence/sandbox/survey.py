@@ -29,6 +29,7 @@ class Survey(Value):
 
     home: str
     as_root: bool
+    drops_root: bool = False
     system: tuple[Place, ...] = ()
     linked: tuple[Place, ...] = ()
     toolchains: tuple[Place, ...] = ()

@@ -10,7 +10,7 @@ from ringfence.model.output import Missing
 from ringfence.model.paths import is_below
 from ringfence.sandbox.backend import Availability, Guarantees
 from ringfence.sandbox.layout import lay_out
-from ringfence.sandbox.linux import diagnose, seccomp
+from ringfence.sandbox.linux import diagnose, idmap, seccomp, unprivileged
 from ringfence.sandbox.plan import Plan
 
 TYPE_CHECKING = False
@@ -95,21 +95,8 @@ class Bubblewrap:
         return diagnose.explain(ended.stderr.decode("utf-8", "replace"), diagnose.kernel())
 
     def guarantees(self) -> Guarantees:
-        """What namespaces, mounts and process limits keep."""
-        kept = ["writes", "credentials", "network", "kill", "home", "tmp", "loopback", "mounts-checked"]
-        kept += ["limit-memory", "limit-open-files", "limit-cpu", "limit-file-size"]
-        missing = list(_MISSING)
-        if seccomp.supported():
-            kept.append("syscalls")
-        else:
-            missing.append(Missing("syscalls", "there is no system call filter for this architecture"))
-        if os.geteuid() == 0:
-            missing.append(_NO_ROOT)
-            missing.append(Missing("limit-tasks", "the kernel does not count root's processes"))
-        else:
-            kept += ["no-root", "limit-tasks"]
-        missing.append(Missing("limit-scratch", "only the /tmp of a single command has a ceiling, not a session's"))
-        return Guarantees(tuple(kept), tuple(missing))
+        """What namespaces, mounts, the filter and process limits keep."""
+        return _guarantees(acts_as_root=os.geteuid() == 0 and not can_drop_root(("/",)))
 
     def plan(self, request: PlanRequest) -> Plan:
         """Lay the file view out, and refuse what cannot be kept.
@@ -126,7 +113,8 @@ class Bubblewrap:
         for field, what in _NOT_YET.items():
             if getattr(caps, field):
                 self._refuse(what, "it has no way to do so", f"leave {field} empty")
-        guarantees = self.guarantees()
+        survey = request.survey
+        guarantees = _guarantees(acts_as_root=survey.as_root and not survey.drops_root)
         for name in request.required:
             if name not in guarantees.kept:
                 why = next((m.reason for m in guarantees.missing if m.guarantee == name), "it is unknown here")
@@ -136,6 +124,8 @@ class Bubblewrap:
             layers.append("seccomp")
         if caps.network.kind == "none":
             layers.append("network-namespace")
+        if survey.drops_root:
+            layers.append("unprivileged-user")
         return Plan(
             backend=self.name,
             workspace=request.workspace,
@@ -145,6 +135,7 @@ class Bubblewrap:
             limits=caps.limits,
             spawn=caps.spawn,
             debug=caps.debug,
+            drops_root=survey.drops_root,
             layers=tuple(layers),
             missing=guarantees.missing,
         )
@@ -161,6 +152,28 @@ class Bubblewrap:
         from ringfence.sandbox.linux.oneshot import OneShot
 
         return OneShot(plan, find(outside=plan.workspace))
+
+
+def _guarantees(*, acts_as_root: bool) -> Guarantees:
+    kept = ["writes", "credentials", "network", "kill", "home", "tmp", "loopback", "mounts-checked"]
+    kept += ["limit-memory", "limit-open-files", "limit-cpu", "limit-file-size"]
+    missing = list(_MISSING)
+    if seccomp.supported():
+        kept.append("syscalls")
+    else:
+        missing.append(Missing("syscalls", "there is no system call filter for this architecture"))
+    if acts_as_root:
+        missing.append(_NO_ROOT)
+        missing.append(Missing("limit-tasks", "the kernel does not count root's processes"))
+    else:
+        kept += ["no-root", "limit-tasks"]
+    missing.append(Missing("limit-scratch", "only the /tmp of a single command has a ceiling, not a session's"))
+    return Guarantees(tuple(kept), tuple(missing))
+
+
+def can_drop_root(paths: tuple[str, ...]) -> bool:
+    """Tell whether root can hand these over to a command that does not act as root."""
+    return unprivileged.supported() and any(os.access(p, os.X_OK) for p in _TRUSTED) and idmap.supported(paths)
 
 
 def find(outside: str | None = None) -> str:
@@ -206,9 +219,12 @@ def _from_wheel() -> str | None:
     return path if os.access(path, os.X_OK) else None
 
 
-def arguments(plan: Plan, sources: Mapping[str, int], *, cwd: str, env: Mapping[str, str]) -> list[str]:
-    """Return bubblewrap's arguments for a plan; `sources` are the opened origins, by target."""
+def arguments(plan: Plan, sources: Mapping[str, int | str], *, cwd: str, env: Mapping[str, str]) -> list[str]:
+    """Return bubblewrap's arguments for a plan; `sources` are the origins by target, opened or staged."""
     args = list(NAMESPACES)
+    if plan.drops_root:
+        # The unprivileged user is called root inside, as he was outside.
+        args += ["--uid", "0", "--gid", "0"]
     if plan.network.kind == "none":
         args.append("--unshare-net")
     for name, value in env.items():
@@ -223,9 +239,10 @@ def arguments(plan: Plan, sources: Mapping[str, int], *, cwd: str, env: Mapping[
     return [*args, "--chdir", cwd]
 
 
-def _mount_arguments(mount: Mount, source: int) -> list[str]:
+def _mount_arguments(mount: Mount, source: int | str) -> list[str]:
     if mount.kind == "bind":
-        return ["--bind-fd" if mount.writable else "--ro-bind-fd", str(source), mount.target]
+        by = "" if isinstance(source, str) else "-fd"
+        return [f"--bind{by}" if mount.writable else f"--ro-bind{by}", str(source), mount.target]
     if mount.kind == "mask":
         return ["--perms", "0000", "--ro-bind-data", str(source), mount.target]
     if mount.kind == "link":

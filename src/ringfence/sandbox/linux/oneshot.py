@@ -14,6 +14,7 @@ from ringfence.model.value import Value
 from ringfence.sandbox.backend import Exit
 from ringfence.sandbox.linux import bubblewrap, diagnose, mountinfo, points, rlimits, seccomp
 from ringfence.sandbox.linux.sources import opened
+from ringfence.sandbox.linux.unprivileged import RootThread
 from ringfence.sandbox.spawn import lifted, pipe, spawn, widen
 
 TYPE_CHECKING = False
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ringfence.sandbox.backend import Launch
+    from ringfence.sandbox.linux.unprivileged import Staged
     from ringfence.sandbox.plan import Plan
 
 _SETUP_SECONDS = 10.0
@@ -29,6 +31,7 @@ _SETTLE_MS = 2000
 _REAP_MS = 5000
 _MAX_SIGNAL = 64
 _SIGNALLED = 128
+_OF_THE_SYSTEM = ("system", "kernel settings")
 
 
 class OneShot:
@@ -62,8 +65,12 @@ class OneShot:
         return run
 
     def _start(self, launch: Launch, sources: Mapping[str, int]) -> _Started:
-        args = bubblewrap.arguments(self._plan, sources, cwd=launch.cwd, env=launch.env)
         with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
+            staged = self._stage(sources) if self._plan.drops_root else None
+            if staged is not None:
+                ours.callback(staged.close)
+            origins: dict[str, int | str] = {**sources, **(staged.paths if staged else {})}
+            args = bubblewrap.arguments(self._plan, origins, cwd=launch.cwd, env=launch.env)
 
             def ends(*, we_read: bool) -> tuple[int, int]:
                 read, write = pipe()
@@ -84,23 +91,24 @@ class OneShot:
                 filters = ("--seccomp", str(filter_fd))
             listing = _memory_file(os.fsencode("\0".join([*args, *filters, ""])))
             theirs.callback(os.close, listing)
-            pid = spawn(
-                self._bwrap,
-                [
-                    "bwrap",
-                    *("--json-status-fd", str(status_write)),
-                    *("--block-fd", str(block_read)),
-                    # bubblewrap takes the end of `block` for a go. It holds the other end as well, so that
-                    # our death is not one.
-                    *("--sync-fd", str(block_write)),
-                    *("--args", str(listing)),
-                    "--",
-                    *launch.argv,
-                ],
-                env={},
-                standard=(stdin_read, stdout_write, stderr_write),
-                keep=(status_write, block_read, block_write, listing, *map(int, filters[1:]), *sources.values()),
-            )
+            argv = [
+                "bwrap",
+                *("--json-status-fd", str(status_write)),
+                *("--block-fd", str(block_read)),
+                # bubblewrap takes the end of `block` for a go. It holds the other end as well, so that
+                # our death is not one.
+                *("--sync-fd", str(block_write)),
+                *("--args", str(listing)),
+                "--",
+                *launch.argv,
+            ]
+            standard = (stdin_read, stdout_write, stderr_write)
+            keep = [status_write, block_read, block_write, listing, *map(int, filters[1:])]
+            keep += [fd for target, fd in sources.items() if origins[target] == fd]
+            if staged is None:
+                pid = spawn(self._bwrap, argv, env={}, standard=standard, keep=keep)
+            else:
+                pid = staged.spawn(self._bwrap, argv, standard=standard, keep=keep)
             try:
                 monitor = os.pidfd_open(pid)
             except BaseException:
@@ -118,7 +126,13 @@ class OneShot:
             stderr=stderr_read,
             status=status_read,
             block=block_write,
+            staged=staged,
         )
+
+    def _stage(self, sources: Mapping[str, int]) -> Staged:
+        """Show what the command is given as the unprivileged user's; the system stays root's."""
+        given = [m.target for m in self._plan.mounts if m.kind == "bind" and m.why not in _OF_THE_SYSTEM]
+        return RootThread.current().stage({target: sources[target] for target in given})
 
     def close(self) -> None:
         """Nothing outlives a command here."""
@@ -134,6 +148,7 @@ class _Started(Value):
     stderr: int
     status: int
     block: int
+    staged: Staged | None
 
 
 class OneShotRun:
@@ -148,6 +163,7 @@ class OneShotRun:
         self._pid = started.pid
         self._status = started.status
         self._block = started.block
+        self._staged = started.staged
         self._plan = plan
         self._locks = locks
         self._said = b""
@@ -161,10 +177,23 @@ class OneShotRun:
         self._init_pid = self._await_init()
         self._init = os.pidfd_open(self._init_pid)
         self._check_mounts()
-        self.limits = rlimits.apply(self._init_pid, self._plan.limits)
+        self.limits = self._limit()
         os.write(self._block, b"\0")
         os.close(self._block)
         self._block = -1
+        self._unstage()
+
+    def _limit(self) -> Mapping[str, str]:
+        pid, limits = self._init_pid, self._plan.limits
+        if self._plan.drops_root:
+            # A user may lower his own processes' ceilings; root needs a capability that containers lack.
+            return RootThread.current().as_user(lambda: rlimits.apply(pid, limits, counted=True))
+        return rlimits.apply(pid, limits, counted=os.geteuid() != 0)
+
+    def _unstage(self) -> None:
+        staged, self._staged = self._staged, None
+        if staged is not None:
+            staged.close()
 
     def _await_init(self) -> int:
         """Return the process id of the sandbox's first process, as bubblewrap reports it."""
@@ -277,6 +306,7 @@ class OneShotRun:
             os.waitpid(self._pid, os.WNOHANG)
 
     def _close(self) -> None:
+        self._unstage()
         with self._lock:
             self._over = True
             for fd in (self.exited, self._init, self._status, self._block, *self._locks):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import resource
 
 TYPE_CHECKING = False
@@ -12,10 +11,11 @@ if TYPE_CHECKING:
 _DEFAULT_TASKS = 4096
 
 
-def apply(pid: int, limits: Limits) -> dict[str, str]:
+def apply(pid: int, limits: Limits, *, counted: bool) -> dict[str, str]:
     """Lower the ceilings of a process that has not started its command yet; say what was applied.
 
-    What the caller's own ceilings already keep lower stays lower.
+    What the caller's own ceilings already keep lower stays lower. `counted` says whether the kernel
+    counts its user's processes: it does not count root's.
     """
     applied: dict[str, str] = {}
 
@@ -33,7 +33,7 @@ def apply(pid: int, limits: Limits) -> dict[str, str]:
         put("cpu", resource.RLIMIT_CPU, int(limits.cpu_seconds), "s")
     if limits.file_size_mb:
         put("file_size", resource.RLIMIT_FSIZE, int(limits.file_size_mb) * 2**20, "MiB")
-    if os.geteuid() != 0:
+    if counted:
         _, hard = resource.prlimit(pid, resource.RLIMIT_NPROC)
         tasks = int(limits.tasks or _DEFAULT_TASKS)
         tasks = tasks if hard == resource.RLIM_INFINITY else min(tasks, hard)
