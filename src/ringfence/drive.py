@@ -59,116 +59,113 @@ async def finish_async(way: Way, approver: Approver | None, wait: float) -> Outp
     return need.output
 
 
-class Stream:
-    """A running command: iterate over its chunks, then look at `output`. Leaving early kills it."""
+class _Streaming:
+    """What both kinds of streams have."""
 
     def __init__(self, way: Way, streams: Streams, approver: Approver | None, wait: float) -> None:
         self._way = way
         self._approver = approver
         self._wait = wait
-        self._chunks = _collect(streams)
-        self._pump: Pump | None = None
+        self._started: Pump | None = None
         self._output: Output | None = None
-        self._timer: Timer | None = None
+        self._timer: Timer | TimerHandle | None = None
+        self._chunks: list[Chunk] = []
+        streams.out_sink = lambda data: self._chunks.append(("stdout", data))
+        streams.err_sink = lambda data: self._chunks.append(("stderr", data))
+
+    def cancel(self) -> None:
+        """Kill the command, from any thread."""
+        self._pump.kill()
+
+    def signal(self, number: int) -> None:
+        """Pass a signal on to the command."""
+        self._pump.signal(number)
+
+    @property
+    def output(self) -> Output:
+        """What came of it; only after the `with` block."""
+        if self._output is None:
+            msg = "the output is there after the `with` block"
+            raise RuntimeError(msg)
+        return self._output
+
+    @property
+    def _pump(self) -> Pump:
+        if self._started is None:
+            msg = "the stream has not been entered: use `with`"
+            raise RuntimeError(msg)
+        return self._started
+
+    def _drain(self) -> list[Chunk]:
+        taken = self._chunks[:]
+        self._chunks.clear()
+        return taken
+
+    def _stop_clock(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+class Stream(_Streaming):
+    """A running command: iterate over its chunks, then look at `output`. Leaving early kills it."""
 
     def __enter__(self) -> Self:
         need = _advance(self._way, None)
         if isinstance(need, Request):
             need = _advance(self._way, gate.ask(self._approver, need, self._wait))
-        self._pump = pump = _a_pump(need)
+        self._started = pump = _a_pump(need)
         if pump.timeout is not None:
             # A consumer that takes its time must not stop the clock.
             import threading
 
-            self._timer = threading.Timer(pump.timeout, pump.expire)
-            self._timer.daemon = True
-            self._timer.start()
+            self._timer = timer = threading.Timer(pump.timeout, pump.expire)
+            timer.daemon = True
+            timer.start()
         return self
 
     def __iter__(self) -> Iterator[Chunk]:
-        pump = self._started()
+        pump = self._pump
         while not pump.done:
             try:
                 pump.step(pump.patience())
             except BaseException:
                 pump.abandon()
                 raise
-            yield from _drain(self._chunks)
+            yield from self._drain()
 
     def __exit__(self, *_: object) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        pump = self._started()
-        pump.abandon()
+        self._stop_clock()
+        self._pump.abandon()
         self._output = _a_result(_advance(self._way, None))
 
-    def cancel(self) -> None:
-        """Kill the command, from any thread."""
-        self._started().kill()
 
-    def signal(self, number: int) -> None:
-        """Pass a signal on to the command."""
-        self._started().running.signal(number)
-
-    @property
-    def output(self) -> Output:
-        """What came of it; only after the `with` block."""
-        return _after(self._output)
-
-    def _started(self) -> Pump:
-        return _entered(self._pump)
-
-
-class AsyncStream:
+class AsyncStream(_Streaming):
     """The same for an event loop."""
-
-    def __init__(self, way: Way, streams: Streams, approver: Approver | None, wait: float) -> None:
-        self._way = way
-        self._approver = approver
-        self._wait = wait
-        self._chunks = _collect(streams)
-        self._pump: Pump | None = None
-        self._output: Output | None = None
-        self._timer: TimerHandle | None = None
 
     async def __aenter__(self) -> Self:
         need = await _advance_async(self._way, None)
         if isinstance(need, Request):
             answer = await gate.ask_async(self._approver, need, self._wait)
             need = await _advance_async(self._way, answer)
-        self._pump = pump = _a_pump(need)
+        self._started = pump = _a_pump(need)
         if pump.timeout is not None:
             import asyncio
 
             self._timer = asyncio.get_running_loop().call_later(pump.timeout, pump.expire)
         return self
 
-    def _unset(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-
     async def __aiter__(self) -> AsyncIterator[Chunk]:
-        pump = _entered(self._pump)
-        while not pump.done:
-            await _step(pump)
-            for chunk in _drain(self._chunks):
+        while not self._pump.done:
+            await _step(self._pump)
+            for chunk in self._drain():
                 yield chunk
 
     async def __aexit__(self, *_exception: object) -> None:
-        self._unset()
-        _, cancelled = await _surely(_entered(self._pump).abandon)
+        self._stop_clock()
+        _, cancelled = await _surely(self._pump.abandon)
         self._output = _a_result(await _advance_async(self._way, None))
         if cancelled is not None:
             raise cancelled
-
-    def cancel(self) -> None:
-        """Kill the command."""
-        _entered(self._pump).kill()
-
-    @property
-    def output(self) -> Output:
-        """What came of it; only after the `async with` block."""
-        return _after(self._output)
 
 
 class _Done:
@@ -251,19 +248,6 @@ async def _stop(pump: Pump, way: Way, error: BaseException) -> None:
         way.throw(error)
 
 
-def _collect(streams: Streams) -> list[Chunk]:
-    chunks: list[Chunk] = []
-    streams.out_sink = lambda data: chunks.append(("stdout", data))
-    streams.err_sink = lambda data: chunks.append(("stderr", data))
-    return chunks
-
-
-def _drain(chunks: list[Chunk]) -> list[Chunk]:
-    taken = chunks[:]
-    chunks.clear()
-    return taken
-
-
 def _a_pump(need: Request | Pump | _Done) -> Pump:
     if isinstance(need, (Request, _Done)):
         msg = "a way asks once and then runs"
@@ -276,17 +260,3 @@ def _a_result(need: Request | Pump | _Done) -> Output:
         msg = "a way ends after its command"
         raise TypeError(msg)
     return need.output
-
-
-def _entered(pump: Pump | None) -> Pump:
-    if pump is None:
-        msg = "the stream has not been entered: use `with`"
-        raise RuntimeError(msg)
-    return pump
-
-
-def _after(output: Output | None) -> Output:
-    if output is None:
-        msg = "the output is there after the `with` block"
-        raise RuntimeError(msg)
-    return output

@@ -137,7 +137,7 @@ class _Core:
         request = PlanRequest(
             workspace=state.workspace,
             capabilities=wanted,
-            survey=self._survey(wanted, state),
+            survey=self._survey(wanted, state, config),
             private_home=state.private_home,
             scratch=state.scratch,
             held=(
@@ -262,14 +262,17 @@ class _Core:
             return state.baseline
         wanted = command.capabilities
         return wanted.replace(
-            read=tuple(map(os.path.realpath, wanted.read)), write=tuple(map(os.path.realpath, wanted.write))
+            read=tuple(map(os.path.realpath, wanted.read)),
+            write=tuple(map(os.path.realpath, wanted.write)),
+            reveal=tuple(map(os.path.realpath, wanted.reveal)),
         )
 
-    def _survey(self, wanted: Capabilities, state: SessionState) -> Survey:
+    def _survey(self, wanted: Capabilities, state: SessionState, config: Config) -> Survey:
         """Look at the machine once, and at what must be hidden or handed over every time."""
         if self._surveyed is None:
             self._surveyed = look(home=self.places.home, path=self._env.get("PATH", ""), own=self.places.own)
-        survey = to_hide(self._surveyed, self.places.own, wanted.write)
+        secrets = tuple(os.path.join(state.workspace, name) for name in config.hidden)
+        survey = to_hide(self._surveyed, self.places.own, secrets=secrets, writable=wanted.write)
         if not survey.as_root or "/" in wanted.write:
             return survey
         given = (state.workspace, state.private_home, state.scratch, *wanted.read, *wanted.write)

@@ -117,3 +117,24 @@ def test_no_network_by_default(session):
     out = session.run("cat /proc/net/dev")
     names = [line.split(":")[0].strip() for line in out.stdout.splitlines()[2:]]
     assert names == ["lo"]
+
+
+def test_secrets_in_the_workspace_are_hidden_unless_granted(workspace):
+    from ringfence.testing import FakeApprover
+
+    (workspace / ".env").write_text("PASSWORD=a secret")
+    (workspace / "config").mkdir()
+    (workspace / "config" / "key").write_text("a secret")
+    (workspace / "ringfence.toml").write_text('hidden = ["config/key"]')
+    with Fence(approver=FakeApprover("session")) as fence, fence.session(workspace=workspace) as session:
+        for text in ("cat .env", "cat config/key", "cp .env copy; cat copy", "mv .env e; cat e", "ln .env l; cat l"):
+            out = session.run(text)
+            assert "a secret" not in out.stdout
+            assert out.exit_code != 0
+        assert "Permission denied" in session.run("cat .env").stderr
+        assert session.run("mv config c2").exit_code != 0
+        caps = session.capabilities.with_read(workspace / ".env")
+        assert session.run("cat .env", capabilities=caps).stdout == "PASSWORD=a secret"
+        assert session.run("cat .env").exit_code != 0
+    assert (workspace / ".env").read_text() == "PASSWORD=a secret"
+    assert not (workspace / "copy").exists() or (workspace / "copy").read_text() == ""

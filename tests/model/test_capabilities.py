@@ -17,6 +17,7 @@ capabilities = st.builds(
     Capabilities,
     read=st.lists(paths, max_size=3).map(tuple),
     write=st.lists(paths, max_size=3).map(tuple),
+    reveal=st.lists(paths, max_size=2).map(tuple),
     network=networks,
     publish=st.lists(st.integers(1, 3), max_size=2).map(tuple),
     spawn=st.booleans(),

@@ -30,6 +30,7 @@ class Config(Value):
     spawn: bool = True
     limits: Limits = Limits()
     require: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = (".env", ".env.local", ".env.production")
     environment_pass: tuple[str, ...] = ()
     environment_set: Mapping[str, str] = {}
     ceilings: tuple[Ceiling, ...] = ()
@@ -76,6 +77,7 @@ class Config(Value):
             max_output=min(self.max_output, ceiling.max_output),
             limits=self.limits.tightened(ceiling.limits),
             require=tuple(dict.fromkeys((*self.require, *ceiling.require))),
+            hidden=tuple(dict.fromkeys((*self.hidden, *ceiling.hidden))),
             ceilings=(*self.ceilings, ceiling),
         )
 
@@ -95,6 +97,7 @@ class Ceiling(Value):
     spawn: bool = True
     limits: Limits = Limits()
     require: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
 
     def narrow(self, caps: Capabilities, workspace: str) -> Capabilities:
         """Return as much of `caps` as this ceiling leaves; the workspace itself stays visible."""
@@ -102,7 +105,7 @@ class Ceiling(Value):
         if self.tier in {"read-only", "workspace-write"}:
             write = () if self.tier == "read-only" else _common(write, (workspace,))
             network = Network.none()
-            caps = caps.replace(debug=False, sockets=(), devices=(), publish=())
+            caps = caps.replace(debug=False, reveal=(), sockets=(), devices=(), publish=())
         lost = tuple(p for p in caps.write if p not in write)
         if self.write is not None:
             write = _common(write, (*self.write, workspace))

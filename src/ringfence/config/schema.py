@@ -6,6 +6,8 @@ configuration file.
 
 from __future__ import annotations
 
+import os
+
 from ringfence.errors import ConfigError
 from ringfence.model.capabilities import TIERS
 from ringfence.model.guarantees import GUARANTEES
@@ -76,6 +78,12 @@ def _paths(value: object) -> object:
     return tuple(value)
 
 
+def _inner_paths(value: object) -> object:
+    if not _is_list(value) or any(v.startswith("/") or ".." in v.split("/") or "\0" in v for v in value):
+        raise ValueError('a list of paths inside the workspace, such as [".env", "config/secrets.yml"]')
+    return tuple(os.path.normpath(v) for v in value)
+
+
 def _network(value: object) -> object:
     try:
         if isinstance(value, str):
@@ -108,6 +116,7 @@ NARROWING: Mapping[str, Check | Mapping[str, Check]] = {
     "timeout": _seconds,
     "max_timeout": _seconds,
     "max_output": _bytes,
+    "hidden": _inner_paths,
     "capabilities": {
         "read": _paths,
         "write": _paths,

@@ -22,12 +22,14 @@ _MAX_PORT = 65535
 class Capabilities(Value):
     """A command's reach beyond the system directories, which everybody may read.
 
-    `read` and `write` are roots of trees; what is writable is readable too. The constructor brings
-    everything into one canonical form, so two values that allow the same are equal.
+    `read` and `write` are roots of trees; what is writable is readable too. `reveal` names what would be
+    hidden below them, such as a workspace's `.env`. The constructor brings everything into one canonical
+    form, so two values that allow the same are equal.
     """
 
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
+    reveal: tuple[str, ...] = ()
     network: Network = Network()
     sockets: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
@@ -40,6 +42,7 @@ class Capabilities(Value):
         write = outermost(self.write)
         self._put("write", write)
         self._put("read", tuple(p for p in outermost(self.read) if not covered(p, write)))
+        self._put("reveal", outermost(self.reveal))
         self._put("sockets", tuple(sorted({normal(p) for p in self.sockets})))
         self._put("devices", tuple(sorted({normal(p) for p in self.devices})))
         for port in self.publish:
@@ -75,6 +78,7 @@ class Capabilities(Value):
         return (
             all(covered(path, readable) for path in self.read)
             and all(covered(path, other.write) for path in self.write)
+            and all(covered(path, other.reveal) for path in self.reveal)
             and self.network.is_within(other.network)
             and set(self.sockets) <= set(other.sockets)
             and set(self.devices) <= set(other.devices)
@@ -89,6 +93,7 @@ class Capabilities(Value):
         readable = (*other.read, *other.write)
         names = [f"read {p}" for p in self.read if not covered(p, readable)]
         names += [f"write {p}" for p in self.write if not covered(p, other.write)]
+        names += [f"see the hidden {p}" for p in self.reveal if not covered(p, other.reveal)]
         if not self.network.is_within(other.network):
             names.append(f"network {self.network}")
         names += [f"socket {p}" for p in self.sockets if p not in other.sockets]
@@ -102,8 +107,10 @@ class Capabilities(Value):
         return tuple(names)
 
     def with_read(self, *paths: str | os.PathLike[str]) -> Capabilities:
-        """Return these and the right to read `paths`."""
-        return self.replace(read=(*self.read, *map(normal, paths)))
+        """Return these and the right to read `paths`, also where they would be hidden."""
+        named = tuple(map(normal, paths))
+        hidden = tuple(p for p in named if covered(p, (*self.read, *self.write)))
+        return self.replace(read=(*self.read, *named), reveal=(*self.reveal, *hidden))
 
     def with_write(self, *paths: str | os.PathLike[str]) -> Capabilities:
         """Return these and the right to read and write `paths`."""

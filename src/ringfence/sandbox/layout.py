@@ -96,7 +96,7 @@ class _View:
         survey = self._survey
         root_only = () if survey.drops_root else survey.root_only
         for place in (*survey.emptied, *root_only, *survey.hidden):
-            if place.path not in self._granted:
+            if place.path not in self._granted and not covered(place.path, self._caps.reveal):
                 self._mask(place)
         for place in survey.concealed:
             self._mask(place)

@@ -55,12 +55,15 @@ def look(*, home: str, path: str, own: tuple[str, ...]) -> Survey:
     )
 
 
-def to_hide(survey: Survey, own: tuple[str, ...], writable: tuple[str, ...]) -> Survey:
+def to_hide(survey: Survey, own: tuple[str, ...], *, secrets: tuple[str, ...], writable: tuple[str, ...]) -> Survey:
     """Add what must be hidden at this moment: credentials may have appeared since the last command.
 
-    Directories of ours are hidden before they exist where a command could make them, for us to read.
+    `secrets` are files in the workspace; a link there was put by a command or leads to what is not shown,
+    and is left alone. Directories of ours are hidden before they exist where a command could make them,
+    for us to read.
     """
-    hidden = _places(os.path.join(survey.home, name) for name in tables.HIDDEN)
+    inside = tuple(Place(p, "file", p) for p in secrets if os.path.isfile(p) and os.path.realpath(p) == p)
+    hidden = (*_places(os.path.join(survey.home, name) for name in tables.HIDDEN), *inside)
     absent = (p for p in own if not os.path.lexists(p) and covered(p, writable) and _can_make(p))
     return survey.replace(hidden=hidden, concealed=(*_places(own), *(Place(p, "dir", p) for p in absent)))
 
@@ -76,7 +79,9 @@ def installation() -> tuple[str, ...]:
     The package's parent counts as well: a module planted beside the package would be imported.
     """
     package = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
-    return (os.path.dirname(package), os.path.realpath(sys.prefix), os.path.realpath(sys.base_prefix))
+    library = os.path.dirname(os.path.realpath(os.__file__))
+    prefixes = {os.path.realpath(sys.prefix), os.path.realpath(sys.base_prefix)} - {"/", "/usr", "/usr/local"}
+    return (os.path.dirname(package), library, *sorted(prefixes))
 
 
 def _place(path: str) -> Place | None:

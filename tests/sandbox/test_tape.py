@@ -5,7 +5,7 @@ import os
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.sandbox.capture import Tape
+from ringfence.sandbox.tape import Tape
 
 
 @given(st.lists(st.binary(max_size=40), max_size=20), st.integers(0, 50))
