@@ -530,3 +530,11 @@ def test_errors_survive_pickling(session):
 def test_a_write_grant_on_var_starts(workspace):
     with Fence(approver=FakeApprover()) as fence, fence.session(workspace=workspace) as session:
         assert session.run("ls /var/tmp", capabilities=session.capabilities.with_read("/var")).ok
+
+
+def test_a_granted_path_that_has_vanished_is_left_out_and_said(workspace):
+    config = Config(read=("/nonexistent/data",), write=("/nonexistent/other",))
+    with Fence(config) as fence, fence.session(workspace=workspace) as session:
+        out = session.run("echo hi")
+    assert out.stdout == "hi\n"
+    assert [note.split(": ")[1] for note in out.notes] == ["/nonexistent/data", "/nonexistent/other"]

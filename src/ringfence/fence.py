@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from ringfence.model.approval import Approver
     from ringfence.model.command import Command
     from ringfence.model.decision import Decision
+    from ringfence.model.output import Captured
     from ringfence.model.record import Event, Recorder
     from ringfence.sandbox.backend import Backend, Enclosure
     from ringfence.sandbox.plan import Plan
@@ -69,6 +70,7 @@ class Checked(Value):
     wanted: Capabilities
     decision: Decision
     plan: Plan
+    notes: tuple[str, ...] = ()
 
 
 class _Core:
@@ -115,7 +117,7 @@ class _Core:
         config = self.config_for(state.workspace)
         backend = self.registry.choose(config.backend if config.enabled else "disabled")
         cwd = workspace.inside(command.cwd, state.workspace)
-        wanted = self._wanted(command, state, backend)
+        wanted, notes = _existing(self._wanted(command, state, backend))
 
         # 2: understand
         understanding = understand(command)
@@ -146,7 +148,7 @@ class _Core:
             ),
             required=config.required if backend.confines else config.require,
         )
-        return Checked(state, config, backend, cwd, wanted, decision, self._plan(backend, request))
+        return Checked(state, config, backend, cwd, wanted, decision, self._plan(backend, request), notes)
 
     def _plan(self, backend: Backend, request: PlanRequest) -> Plan:
         """Return the plan for a request, remembered from the last commands: they mostly want the same."""
@@ -364,6 +366,17 @@ def _under(config: Config, wanted: Capabilities, place: str) -> tuple[Capabiliti
     return left, source
 
 
+def _existing(wanted: Capabilities) -> tuple[Capabilities, tuple[str, ...]]:
+    """Leave out paths that are not there, and say so: that only ever takes something away."""
+    absent = [path for path in (*wanted.read, *wanted.write) if not os.path.lexists(path)]
+    if not absent:
+        return wanted, ()
+    left = wanted.replace(
+        read=tuple(p for p in wanted.read if p not in absent), write=tuple(p for p in wanted.write if p not in absent)
+    )
+    return left, tuple(f"left out, because it does not exist: {path}" for path in absent)
+
+
 def _cwd_problem(cwd: str | None, place: str) -> str:
     path = os.path.join(place, cwd or "")
     if not os.path.isdir(path):
@@ -393,9 +406,9 @@ def _output(pump: Pump, streams: Streams, checked: Checked, decision: Decision) 
     if end.failure is not None and not pump.killed:
         words = err.data.decode("utf-8", "replace").strip()
         raise ProgramNotFound(f"{end.failure}: {words}" if words else end.failure)
-    notes: tuple[str, ...] = ()
+    notes = checked.notes
     if pump.timed_out:
-        notes = (f"killed by its timeout of {pump.timeout:g} s; a longer one can be asked for",)
+        notes = (*notes, f"killed by its timeout of {pump.timeout:g} s; a longer one can be asked for")
     return Output(
         exit_code=None if pump.timed_out else end.code,
         signal=9 if pump.timed_out else end.signal,
@@ -411,5 +424,14 @@ def _output(pump: Pump, streams: Streams, checked: Checked, decision: Decision) 
             limits=pump.running.limits,
             missing=checked.plan.missing,
         ),
+        denials=_denials(checked, err, failed=bool(end.code)),
         notes=notes,
     )
+
+
+def _denials(checked: Checked, err: Captured, *, failed: bool) -> tuple[Denial, ...]:
+    if not failed or not checked.backend.confines or not (err.head or err.tail):
+        return ()
+    from ringfence.sandbox.denials import infer
+
+    return infer(checked.plan, cwd=checked.cwd, stderr=err.data.decode("utf-8", "replace"))

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 EPHEMERAL = "run-"
 _LOCK = ".lock"
+# What lies beside a directory and goes with it; the second is written by `sandbox/linux/points.py`.
+BESIDE = (_LOCK, ".points")
 _IDLE_SECONDS = 7 * 24 * 3600
 
 
@@ -38,8 +40,9 @@ class Shelf:
     def remove(self, name: str, lock: int) -> None:
         """Remove a directory whose only user we are."""
         remove_tree(os.path.join(self.path, name))
-        with contextlib.suppress(OSError):
-            os.unlink(os.path.join(self.path, name + _LOCK))
+        for suffix in BESIDE:
+            with contextlib.suppress(OSError):
+                os.unlink(os.path.join(self.path, name + suffix))
         os.close(lock)
 
     def sweep(self) -> None:

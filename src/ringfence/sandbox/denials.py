@@ -1,0 +1,105 @@
+"""What a failed command was refused, as far as its own words and the plan agree.
+
+Programs report a refusal in the system's words. Those alone prove nothing: a program may print them for
+reasons of its own. So a message counts only where it names something that the plan really refuses, and
+even then it is marked as inferred.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ringfence.model.output import Denial
+from ringfence.model.paths import is_below
+from ringfence.sandbox.plan import deepest
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ringfence.sandbox.plan import Plan
+
+_MAX_TEXT = 64 * 1024
+_MAX_DENIALS = 5
+_READ_ONLY = "Read-only file system"
+_DENIED = ("Permission denied", "Operation not permitted")
+_ABSENT = "No such file or directory"
+_QUOTES = "'\"`‘’"  # noqa: RUF001  # those of GNU tools among them
+_MAX_PATH = 4096
+_NETWORK = (
+    "Network is unreachable",
+    "Temporary failure in name resolution",
+    "Could not resolve host",
+    "Name or service not known",
+    "getaddrinfo EAI_AGAIN",
+)
+
+
+def infer(plan: Plan, *, cwd: str, stderr: str) -> tuple[Denial, ...]:
+    """Return what the plan refused of what a failed command complained about."""
+    found: dict[Denial, None] = {}
+    for denial in (*_files(plan, cwd, stderr[-_MAX_TEXT:]), *_network(plan, stderr[-_MAX_TEXT:])):
+        found[denial] = None
+        if len(found) == _MAX_DENIALS:
+            break
+    return tuple(found)
+
+
+def _files(plan: Plan, cwd: str, text: str) -> Iterator[Denial]:
+    for line in text.split("\n"):
+        for word in (_READ_ONLY, *_DENIED, _ABSENT):
+            if word in line:
+                for name in (_named_before(line, word), _named_after(line, word)):
+                    path = os.path.normpath(os.path.join(cwd, os.path.expanduser(name))) if name else ""
+                    denial = _about(plan, path, word) if path else None
+                    if denial is not None:
+                        yield denial
+
+
+def _named_before(line: str, word: str) -> str:
+    """Take `/x` out of `cat: /x: WORD` and of `cannot create file '/x': WORD`."""
+    at = line.find(f": {word}")
+    before = line[max(0, at - _MAX_PATH) : at] if at > 0 else ""
+    if before and before[-1] in _QUOTES:
+        before = before[:-1]
+        return before[max(before.rfind(quote) for quote in _QUOTES) + 1 :]
+    return before.rpartition(": ")[2].strip()
+
+
+def _named_after(line: str, word: str) -> str:
+    """Take `/x` out of `[Errno 30] WORD: '/x'`."""
+    _, found, after = line.partition(f"{word}: ")
+    if not found or not after or after[0] not in _QUOTES:
+        return ""
+    rest = after[1:_MAX_PATH]
+    ends = [at for at in (rest.find(quote) for quote in _QUOTES) if at >= 0]
+    return rest[: min(ends)] if ends else ""
+
+
+def _about(plan: Plan, path: str, word: str) -> Denial | None:
+    mount = deepest(path, plan.mounts)
+    if mount is not None and mount.why == "hidden":
+        return _denial("read", path, "hidden", f"ask for it: --read {path}")
+    if word == _READ_ONLY and (mount is None or not mount.writable):
+        where = path if mount is None or mount.target == "/" else os.path.dirname(path)
+        return _denial("write", path, "read-only", f"write inside {plan.workspace}, or ask: --write {where}")
+    if word == _ABSENT and mount is None and not _is_parent(plan, path):
+        return _denial("read", path, "not-visible", f"only parts of the machine are visible; ask: --read {path}")
+    return None
+
+
+def _is_parent(plan: Plan, path: str) -> bool:
+    return any(is_below(mount.target, path) for mount in plan.mounts)
+
+
+def _denial(operation: str, path: str, rule: str, hint: str) -> Denial:
+    return Denial("mounts", operation, path, rule=rule, hint=hint, evidence="inferred")
+
+
+def _network(plan: Plan, text: str) -> Iterator[Denial]:
+    if plan.network.kind == "none":
+        for words in _NETWORK:
+            if words in text:
+                hint = "there is no network inside; ask for it: --net all"
+                yield Denial("network-namespace", "connect", "", rule="no-network", hint=hint, evidence="inferred")
+                return
