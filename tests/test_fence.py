@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import logging
 import os
 import threading
@@ -484,7 +485,7 @@ def test_a_session_opened_twice_closes_with_the_last(fence, workspace):
 
 def test_a_session_may_be_left_in_another_thread(fence, workspace):
     session = fence.session("s", workspace)
-    session.__enter__()
+    contextvars.copy_context().run(session.__enter__)
     thread = threading.Thread(target=session.__exit__, args=(None, None, None))
     thread.start()
     thread.join()
