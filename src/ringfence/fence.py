@@ -12,7 +12,7 @@ import time
 
 from ringfence import drive
 from ringfence.config.load import defaults, for_workspace, under_ceilings
-from ringfence.errors import Denied, ProgramNotFound, SandboxUnavailable
+from ringfence.errors import Denied, ProgramNotFound, SandboxUnavailable, SessionError
 from ringfence.ledger.recorder import LoggingRecorder
 from ringfence.model.approval import Answer, Request
 from ringfence.model.capabilities import Capabilities
@@ -94,7 +94,7 @@ class _Core:
         self._configs: dict[str, Config] = {}
         self._surveyed: Survey | None = None
         self._plans: list[tuple[PlanRequest, Backend, Plan]] = []
-        self.sessions = Sessions(self.places, lambda place: self.config_for(place).baseline(place))
+        self.sessions = Sessions(self.places, lambda place: self._resolved(self.config_for(place).baseline(place)))
 
     def config_for(self, place: str) -> Config:
         """Return the configuration under the ceiling that a workspace sets for itself.
@@ -241,6 +241,7 @@ class _Core:
             decision=decision,
             wanted=checked.wanted,
             beyond=beyond,
+            wait=self.config.approval_wait,
         )
         self._record("question", command, {"beyond": list(beyond)})
         answer = (yield request) or Answer.deny("no answer")
@@ -254,15 +255,22 @@ class _Core:
         return decision.with_verdict("deny", Reason("answer", text))
 
     def _wanted(self, command: Command, state: SessionState, backend: Backend) -> Capabilities:
-        """Return what a command is to have, as far as the fence can tell.
-
-        Links are followed now, so that what is compared is what is mounted.
-        """
+        """Return what a command is to have, as far as the fence can tell."""
         if not backend.confines:
             return Capabilities.for_tier("full-access", state.workspace)
-        if command.capabilities is None:
-            return state.baseline
-        wanted = command.capabilities
+        return state.baseline if command.capabilities is None else self._resolved(command.capabilities)
+
+    def _resolved(self, wanted: Capabilities) -> Capabilities:
+        """Follow links in paths now, so that what is compared is what is mounted.
+
+        Raises:
+            SessionError: a link lies where commands can make one.
+        """
+        for path in (*wanted.read, *wanted.write, *wanted.reveal):
+            link = workspace.planted_link(path, self.places)
+            if link:
+                msg = f"{link} is a link inside a workspace, where a command may have put it: {path} is not granted"
+                raise SessionError(msg, hint="name the place itself, or remove the link")
         return wanted.replace(
             read=tuple(map(os.path.realpath, wanted.read)),
             write=tuple(map(os.path.realpath, wanted.write)),
@@ -277,7 +285,8 @@ class _Core:
         survey = to_hide(self._surveyed, self.places.own, secrets=secrets, writable=wanted.write)
         if not survey.as_root or "/" in wanted.write:
             return survey
-        given = (state.workspace, state.private_home, state.scratch, *wanted.read, *wanted.write)
+        tools = (place.real for place in survey.toolchains)
+        given = (state.workspace, state.private_home, state.scratch, *wanted.read, *wanted.write, *tools)
         return survey.replace(drops_root=can_drop_root(tuple(path for path in given if path)))
 
     def _record(self, event: Event, command: Command, details: Mapping[str, object]) -> None:

@@ -406,3 +406,26 @@ def test_names_with_odd_line_breaks(tmp_path, cli):
         place = tmp_path / name
         place.mkdir()
         assert cli("run", "-c", "exit 3", cwd=place).returncode == 3
+
+
+@pytest.mark.as_root  # to mount a small file system
+def test_a_full_disk_under_our_own_output_is_said(workspace, tmp_path):
+    small = tmp_path / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", small], check=True)
+    try:
+        with (small / "log").open("wb") as log:
+            out = subprocess.run(
+                [*RINGFENCE, "run", "-c", "head -c 3000000 /dev/zero"],
+                cwd=workspace,
+                stdout=log,
+                stderr=subprocess.PIPE,
+                stdin=subprocess.DEVNULL,
+                text=True,
+                check=False,
+            )
+        assert "could not be written: No space left" in out.stderr
+        assert "Traceback" not in out.stderr
+        assert (small / "log").stat().st_size > 0
+    finally:
+        subprocess.run(["umount", small], check=True)

@@ -84,7 +84,7 @@ def test_a_link_planted_in_the_workspace(tmp_path, workspace):
         caps = session.capabilities.without_write().with_write(workspace / "data")
         session.run("touch data/x", capabilities=caps).check()
         session.run(f"rm -r data && ln -s {outside} data").check()
-        with pytest.raises(Denied):
+        with pytest.raises(SessionError, match="a command may have put it"):
             session.run("touch data/y", capabilities=caps)
     assert list(outside.iterdir()) == []
 
@@ -319,6 +319,8 @@ def test_new_mount_points_wait_for_commands_that_do_not_hold_them(home, workspac
         "# \x1b]0;title\x07",
         "\x1b[31m = 1",
         "x" * 100_000,
+        "timeout = 0x" + "f" * 5000,
+        ".".join((["a"] * 90 + ['"\x85"']) * 100) + " = 1",
     ],
 )
 def test_a_hostile_workspace_file_is_refused_quickly_and_quietly(cli, workspace, text):
@@ -328,3 +330,52 @@ def test_a_hostile_workspace_file_is_refused_quickly_and_quietly(cli, workspace,
     assert "ringfence.toml" in out.stderr
     assert "Traceback" not in out.stderr
     assert "\x1b" not in out.stderr
+
+
+def test_a_link_at_a_configured_path_is_not_followed(home, own_state, workspace):
+    """The user's configuration grants a place inside a workspace; a command makes it a link to another."""
+    (home / ".ssh").mkdir()
+    (home / ".ssh" / "id").write_text("a secret")
+    project = home / "project"
+    (project / "docs").mkdir(parents=True)
+    (own_state / "config" / "ringfence").mkdir(parents=True)
+    (own_state / "config" / "ringfence" / "config.toml").write_text('[capabilities]\nread = ["~/project/docs"]\n')
+    with Fence() as fence, fence.session(workspace=project) as session:
+        session.run("rm -r docs; ln -s ~/.ssh docs").check()
+    with Fence() as fence:
+        with pytest.raises(SessionError, match="not granted"):
+            fence.session(workspace=workspace)
+
+
+def test_going_through_a_planted_link_does_not_choose_a_workspace(cli, workspace, tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    cli("run", "-c", f"ln -s {other} build")
+    out = cli(
+        "run", "-c", "touch planted", cwd=workspace / "build", env={**os.environ, "PWD": str(workspace / "build")}
+    )
+    assert out.returncode == 125
+    assert "a link inside a workspace" in out.stderr
+    assert list(other.iterdir()) == []
+
+
+def test_a_credential_store_is_no_workspace(home, fence):
+    (home / ".ssh").mkdir()
+    with Fence() as own, pytest.raises(SessionError, match="credentials"):
+        own.session(workspace=home / ".ssh")
+
+
+def test_a_tree_that_resists_removal_is_tried_again(workspace):
+    with Fence() as fence:
+        with fence.session() as session:
+            place = session.workspace
+            session.run("mkdir -p a/b c/d; for i in 1 2 3; do mkdir -p $i.removed-by-ringfence/x/y; done").check()
+        assert not os.path.exists(place)
+        assert [n for n in os.listdir(os.path.dirname(place)) if n.startswith("run-")] == []
+
+
+def test_workspaces_with_similar_names_do_not_meet(tmp_path):
+    for name in ("ws.points", "ws", "ws%points", "ws.lock"):
+        (tmp_path / name).mkdir()
+        with Fence() as fence, fence.session(workspace=tmp_path / name) as session:
+            session.run("true").check()

@@ -21,6 +21,8 @@ class Relay:
     def __init__(self, fd: int) -> None:
         self._fd = fd
         mode = os.fstat(fd).st_mode
+        self.failure: OSError | None = None
+        self._is_file = stat.S_ISREG(mode)
         self._is_socket = stat.S_ISSOCK(mode)
         self._waits = stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
         if self._waits:
@@ -45,6 +47,15 @@ class Relay:
                     return shared.send(data, socket.MSG_DONTWAIT)
             if self._waits:
                 return os.write(self._fd, data[:_CERTAIN]) if self._poll.poll(0) else 0
+            if self._is_file:
+                # A full disk takes a part of it first, and says so with the next.
+                written = 0
+                while written < len(data):
+                    written += os.write(self._fd, data[written:])
+                return written
             return os.write(self._fd, data)
         except BlockingIOError:
             return 0
+        except OSError as error:
+            self.failure = error
+            raise

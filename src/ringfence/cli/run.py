@@ -54,9 +54,13 @@ def _run(options: argparse.Namespace) -> Output:
         stdin = None if options.no_stdin else 0
         with _Signals(state) as signals:
             streams = Streams(stdin, control=(signals.fileno(), signals.pass_on))
-            if not options.json:
-                streams.out_outlet, streams.err_outlet = Relay(1), Relay(2)
+            relays = () if options.json else (Relay(1), Relay(2))
+            if relays:
+                streams.out_outlet, streams.err_outlet = relays
             output = fence.relay(command, streams, limited=options.json)
+        for relay in relays:
+            if relay.failure is not None and not isinstance(relay.failure, BrokenPipeError):
+                say(f"the command's output could not be written: {relay.failure.strerror}")
         if not options.json and options.backend != "host":
             _tell_once(output.enforcement.missing, fence.places.state)
         return output

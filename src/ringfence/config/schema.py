@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _MAX_OUTPUT = 2**30
 _MAX_LIST = 256
+_MAX_SHOWN = 200
 
 
 def _a_tier(value: object) -> object:
@@ -151,7 +152,7 @@ def checked(
             flat[key] = _convert(key, value, check, source)
             continue
         if not isinstance(value, dict):
-            msg = f"{source.removeprefix('ceiling ')}: {key} is a table, not {value!r}"
+            msg = f"{source.removeprefix('ceiling ')}: {key} is a table, not {_shown(value)}"
             raise ConfigError(msg, hint=f"write [{key}] and its keys below")
         for inner, inner_value in value.items():
             if inner not in check:
@@ -164,8 +165,16 @@ def _convert(key: str, value: object, check: Check, source: str) -> object:
     try:
         return check(value)
     except ValueError as error:
-        msg = f"{source.removeprefix('ceiling ')}: {key} is {error}, not {value!r}"
+        msg = f"{source.removeprefix('ceiling ')}: {key} is {error}, not {_shown(value)}"
         raise ConfigError(msg, hint="see docs/configuration.md") from error
+
+
+def _shown(value: object) -> str:
+    try:
+        text = repr(value)
+    except ValueError:  # an integer with more digits than Python prints
+        return "a huge number"
+    return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "…"
 
 
 def _unknown(key: str, known: Mapping[str, object], source: str) -> ConfigError:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Request(Value):
-    """What is asked: the exact command, why, and what a yes would give it."""
+    """What is asked: the exact command, why, and what a yes would give it; `wait` is how long it stands."""
 
     session: str
     command: str
@@ -27,6 +27,7 @@ class Request(Value):
     decision: Decision
     wanted: Capabilities
     beyond: tuple[str, ...]
+    wait: float = 120.0
 
 
 class Answer(Value):

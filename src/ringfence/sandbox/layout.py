@@ -5,7 +5,7 @@ from __future__ import annotations
 from ringfence.errors import SessionError
 from ringfence.model.paths import by_depth, covered, is_below, parents
 from ringfence.sandbox.plan import Mount, deepest
-from ringfence.sandbox.tables import PROC_READ_ONLY
+from ringfence.sandbox.tables import PROC_HIDDEN, PROC_READ_ONLY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,6 +64,10 @@ class _View:
         self._add(Mount("/proc", "proc", why="of the command alone", writable=True))
         self._add(Mount("/dev", "dev", why="minimal"))
         self._add(Mount(_SHM, "tmpfs", why="in memory", writable=True, size_mb=_SHM_MB))
+        # Whoever writes to the memory of the first process decides what it does, and when it dies.
+        self._add(Mount("/proc/1", "tmpfs", why="the sandbox's own first process"))
+        for path in PROC_HIDDEN:
+            self._add(Mount(path, "mask", why="hidden"))
         for path in PROC_READ_ONLY:
             self._add(Mount(path, "bind", path, why="kernel settings"))
 

@@ -46,6 +46,9 @@ LINKED = ("/etc/resolv.conf", "/etc/localtime", "/etc/mtab")
 # Kernel interfaces that are never written by a fenced command.
 PROC_READ_ONLY = ("/proc/sys",)
 
+# What the kernel tells about the user's keys, to whoever may not use them.
+PROC_HIDDEN = ("/proc/keys",)
+
 # Roots of toolchains below the home. A PATH entry inside one of them shows the whole root; any other
 # PATH entry shows itself alone.
 TOOLCHAINS = (

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 EPHEMERAL = "run-"
 _LOCK = ".lock"
 # What lies beside a directory and goes with it; the second is written by `sandbox/linux/points.py`.
-BESIDE = (_LOCK, ".points")
+BESIDE = (_LOCK, "%points")
 _IDLE_SECONDS = 7 * 24 * 3600
 
 
@@ -39,10 +39,12 @@ class Shelf:
 
     def remove(self, name: str, lock: int) -> None:
         """Remove a directory whose only user we are."""
-        remove_tree(os.path.join(self.path, name))
-        for suffix in BESIDE:
+        path = os.path.join(self.path, name)
+        remove_tree(path)
+        # What resisted keeps its lock, and is tried again by the next sweep.
+        for suffix in () if os.path.lexists(path) else BESIDE:
             with contextlib.suppress(OSError):
-                os.unlink(os.path.join(self.path, name + suffix))
+                os.unlink(path + suffix)
         os.close(lock)
 
     def sweep(self) -> None:
@@ -100,7 +102,8 @@ def _flattened(root: int, name: str, moved: int) -> int:
                 # A directory that is closed to us cannot be moved either.
                 _open_up(inner, child)
                 moved += 1
-                os.rename(child, f"{moved:x}.removed-by-ringfence", src_dir_fd=inner, dst_dir_fd=root)
+                # A name that no command can have put in the way.
+                os.rename(child, f"{moved:x}.{os.urandom(12).hex()}", src_dir_fd=inner, dst_dir_fd=root)
     finally:
         os.close(inner)
     os.rmdir(name, dir_fd=root)

@@ -6,6 +6,7 @@ import os
 
 from ringfence.errors import SessionError
 from ringfence.model.paths import covered, is_below
+from ringfence.sandbox.tables import HIDDEN
 from ringfence.session.home import has_home
 
 TYPE_CHECKING = False
@@ -43,7 +44,7 @@ def check(path: str | os.PathLike[str], places: Places) -> str:
     """
     given = os.path.abspath(os.path.expanduser(os.fspath(path)))
     real = os.path.realpath(given)
-    planted = _planted_link(given, places)
+    planted = planted_link(given, places)
     if planted:
         msg = f"{planted} is a link inside another workspace, where a command may have put it"
         raise SessionError(msg, hint=f"name the directory it leads to, if that is what you mean: {real}")
@@ -57,6 +58,9 @@ def check(path: str | os.PathLike[str], places: Places) -> str:
         why = "is or contains a home" if a_home else "belongs to the system"
         msg = f"{real} {why}: too much to be a workspace"
         raise SessionError(msg, hint="choose the directory of one project, with --workspace DIR")
+    if covered(real, [os.path.join(places.home, name) for name in HIDDEN]):
+        msg = f"{real} holds credentials or private data, which no command may see"
+        raise SessionError(msg, hint="choose the directory of a project")
     for own in places.own:
         inside = is_below(real, own) and not is_below(real, os.path.join(places.state, "workspaces"))
         if is_below(own, real) or inside:
@@ -81,7 +85,7 @@ def was_used(directory: str, places: Places) -> bool:
     return has_home(places, name_of(directory))
 
 
-def _planted_link(given: str, places: Places) -> str | None:
+def planted_link(given: str, places: Places) -> str | None:
     """Return the first link on the way that lies in a directory which was a workspace."""
     at, used = "/", False
     for part in given.strip("/").split("/"):

@@ -20,7 +20,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ringfence.sandbox.plan import Plan
 
-_SUFFIX = ".points"
+# The directory beside it is named after a path, in which a `%` is always followed by digits.
+_SUFFIX = "%points"
 _MAX_BYTES = 2**16
 _WAIT_SECONDS = 10.0
 

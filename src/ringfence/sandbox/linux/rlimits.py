@@ -39,5 +39,6 @@ def apply(pid: int, limits: Limits, *, counted: bool) -> dict[str, str]:
         tasks = tasks if hard == resource.RLIM_INFINITY else min(tasks, hard)
         resource.prlimit(pid, resource.RLIMIT_NPROC, (tasks, tasks))
         applied["tasks"] = f"{tasks} (rlimit)"
-    resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))
+    # No core dumps. Zero would still feed a handler that the host has set up; one byte feeds none.
+    resource.prlimit(pid, resource.RLIMIT_CORE, (1, 1))
     return applied

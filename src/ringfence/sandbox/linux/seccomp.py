@@ -165,7 +165,7 @@ _THREAD = 0x00010000
 _SET_ID = 0o6000
 _CREATES = 0o100 | 0o20000000  # O_CREAT and O_TMPFILE
 _TYPE, _CHAR, _BLOCK = 0o170000, 0o020000, 0o060000
-_INJECT, _LINUX_CONSOLE = 0x5412, 0x541C  # TIOCSTI, TIOCLINUX
+_INJECT, _LINUX_CONSOLE, _DISCIPLINE = 0x5412, 0x541C, 0x5423  # TIOCSTI, TIOCLINUX, TIOCSETD
 _UNIX, _INET, _INET6, _NETLINK = 1, 2, 10, 16
 _STREAM, _DATAGRAM, _SEQPACKET, _KIND = 1, 2, 5, 0xF
 _PERSONALITIES = (0x0, 0x8, 0x20000, 0x20008, 0xFFFFFFFF)
@@ -184,7 +184,7 @@ def _nodes(argument: int) -> tuple[tuple[Test, ...], ...]:
 CONDITIONS: dict[str, tuple[tuple[Test, ...], ...]] = {
     "clone": ((_some(0, _NEW_NAMESPACES),),),
     "unshare": ((_some(0, _NEW_NAMESPACES),),),
-    "ioctl": ((_is(1, _INJECT),), (_is(1, _LINUX_CONSOLE),)),
+    "ioctl": ((_is(1, _INJECT),), (_is(1, _LINUX_CONSOLE),), (_is(1, _DISCIPLINE),)),
     "prlimit64": ((_is(0, _PID_1),),),
     "sched_setscheduler": ((_is(0, _PID_1),),),
     "sched_setparam": ((_is(0, _PID_1),),),
