@@ -19,7 +19,7 @@ $(VENV)/.ready: pyproject.toml
 # bubblewrap and what the tests need from the system, with the machine's package manager where missing.
 .PHONY: system
 system:
-	@scripts/system-packages bwrap:bubblewrap git:git
+	@scripts/system-packages bwrap:bubblewrap git:git pgrep:procps unshare:util-linux
 
 demo: setup
 	@$(BIN)/python demo/tour.py

@@ -132,3 +132,20 @@ def test_this_machine_is_read(monkeypatch):
 def test_the_fix_names_this_machines_package_manager(monkeypatch, tools, command):
     monkeypatch.setattr(shutil, "which", lambda name: name if name in tools else None)
     assert command in diagnose.not_installed().fix
+
+
+@pytest.mark.as_root  # to take the program away, in a mount namespace of its own
+def test_the_command_line_without_bubblewrap(workspace):
+    script = 'mount --bind /dev/null /usr/bin/bwrap && exec "$@"'
+    run = [sys.executable, "-P", "-m", "ringfence"]
+    out = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", script, "sh", *run, "run", "--", "touch", "ran"],
+        cwd=workspace,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert out.returncode == 125
+    assert "bubblewrap is not installed" in out.stderr
+    assert "install" in out.stderr.splitlines()[-1]
+    assert list(workspace.iterdir()) == []
