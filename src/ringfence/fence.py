@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from ringfence.model.decision import Decision
     from ringfence.model.output import Captured
     from ringfence.model.record import Event, Recorder
-    from ringfence.sandbox.backend import Backend, Enclosure
+    from ringfence.sandbox.backend import Backend, Enclosure, Exit
     from ringfence.sandbox.plan import Plan
     from ringfence.sandbox.survey import Survey
     from ringfence.session.sessions import SessionState
@@ -433,14 +433,18 @@ def _output(pump: Pump, streams: Streams, checked: Checked, decision: Decision) 
             limits=pump.running.limits,
             missing=checked.plan.missing,
         ),
-        denials=_denials(checked, err, failed=bool(end.code)),
+        denials=_denials(checked, err, end),
         notes=notes,
     )
 
 
-def _denials(checked: Checked, err: Captured, *, failed: bool) -> tuple[Denial, ...]:
-    if not failed or not checked.backend.confines or not (err.head or err.tail):
-        return ()
+def _denials(checked: Checked, err: Captured, end: Exit) -> tuple[Denial, ...]:
+    observed: tuple[Denial, ...] = ()
+    if end.out_of_memory:
+        most = f"{checked.plan.limits.memory_mb} MiB"
+        observed = (Denial("limits", "memory", most, rule="memory", hint="use less, or ask for more: --memory MB"),)
+    if not end.code or not checked.backend.confines or not (err.head or err.tail):
+        return observed
     from ringfence.sandbox.denials import infer
 
-    return infer(checked.plan, cwd=checked.cwd, stderr=err.data.decode("utf-8", "replace"))
+    return (*observed, *infer(checked.plan, cwd=checked.cwd, stderr=err.data.decode("utf-8", "replace")))

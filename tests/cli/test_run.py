@@ -170,7 +170,8 @@ def test_a_memory_ceiling_holds(cli):
     assert cli("run", "-c", eater).returncode == 0
     out = cli("run", "--json", "--memory", "200", "-c", eater)
     assert json.loads(out.stdout)["enforcement"]["limits"]["memory"].startswith("200 MiB")
-    assert "MemoryError" in out.stdout
+    assert out.returncode in {1, 137}  # told by Python where each process has its ceiling, else by the kernel
+    assert "MemoryError" in out.stdout or '"operation": "memory"' in out.stdout
 
 
 def test_missing_guarantees_are_named_once(cli):

@@ -109,7 +109,9 @@ def _session_options(sub: argparse.ArgumentParser) -> None:
         "--publish", action="append", default=[], type=_port, metavar="PORT", help="open a port of it here"
     )
     sub.add_argument("--no-spawn", action="store_true", help="let it start no further process")
-    sub.add_argument("--memory", type=_count, metavar="MB", help="a ceiling for each of its processes")
+    sub.add_argument(
+        "--memory", type=_count, metavar="MB", help="a memory ceiling (for all of it, or for each process: see status)"
+    )
     sub.add_argument("--backend", metavar="NAME", help="confine with this backend (default: the strongest)")
 
 

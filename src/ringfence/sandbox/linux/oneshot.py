@@ -12,7 +12,7 @@ import time
 from ringfence.errors import ProgramNotFound, SandboxUnavailable
 from ringfence.model.value import Value
 from ringfence.sandbox.backend import Exit
-from ringfence.sandbox.linux import bubblewrap, diagnose, mountinfo, points, rlimits, seccomp
+from ringfence.sandbox.linux import bubblewrap, cgroups, diagnose, mountinfo, points, rlimits, seccomp
 from ringfence.sandbox.linux.sources import opened
 from ringfence.sandbox.linux.unprivileged import RootThread
 from ringfence.sandbox.spawn import lifted, pipe, spawn, widen
@@ -166,6 +166,7 @@ class OneShotRun:
         self._staged = started.staged
         self._plan = plan
         self._locks = locks
+        self._group: cgroups.Group | None = None
         self._said = b""
         self._init_pid = 0
         self._init = -1
@@ -185,10 +186,17 @@ class OneShotRun:
 
     def _limit(self) -> Mapping[str, str]:
         pid, limits = self._init_pid, self._plan.limits
+        self._group = cgroups.make(limits)
+        grouped: Mapping[str, str] = {}
+        if self._group is not None:
+            self._group.attach(pid)
+            grouped = self._group.applied
         if self._plan.drops_root:
             # A user may lower his own processes' ceilings; root needs a capability that containers lack.
-            return RootThread.current().as_user(lambda: rlimits.apply(pid, limits, counted=True))
-        return rlimits.apply(pid, limits, counted=os.geteuid() != 0)
+            single = RootThread.current().as_user(lambda: rlimits.apply(pid, limits, counted=True, grouped=grouped))
+        else:
+            single = rlimits.apply(pid, limits, counted=os.geteuid() != 0, grouped=grouped)
+        return {**single, **grouped}
 
     def _unstage(self) -> None:
         staged, self._staged = self._staged, None
@@ -278,6 +286,7 @@ class OneShotRun:
             while chunk := os.read(self._status, 4096):
                 self._said += chunk
         self._reap()
+        out_of_memory = self._group is not None and self._group.ran_out_of_memory()
         self._close()
         _, reported, code = self._said.partition(b'"exit-code":')
         if not reported:
@@ -285,7 +294,7 @@ class OneShotRun:
         value = int(code.split(b"}")[0])
         # bubblewrap passes a signal on as 128+N, which a program may also choose as its exit code.
         by_signal = _SIGNALLED < value <= _SIGNALLED + _MAX_SIGNAL
-        return Exit(value, value - _SIGNALLED if by_signal else None)
+        return Exit(value, value - _SIGNALLED if by_signal else None, out_of_memory=out_of_memory)
 
     def discard(self) -> None:
         """Kill it, and give everything back, without asking how it ended."""
@@ -307,6 +316,8 @@ class OneShotRun:
 
     def _close(self) -> None:
         self._unstage()
+        if self._group is not None:
+            self._group.remove()
         with self._lock:
             self._over = True
             for fd in (self.exited, self._init, self._status, self._block, *self._locks):

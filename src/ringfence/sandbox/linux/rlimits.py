@@ -6,16 +6,18 @@ import resource
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from ringfence.model.limits import Limits
 
 _DEFAULT_TASKS = 4096
 
 
-def apply(pid: int, limits: Limits, *, counted: bool) -> dict[str, str]:
+def apply(pid: int, limits: Limits, *, counted: bool, grouped: Collection[str] = ()) -> dict[str, str]:
     """Lower the ceilings of a process that has not started its command yet; say what was applied.
 
     What the caller's own ceilings already keep lower stays lower. `counted` says whether the kernel
-    counts its user's processes: it does not count root's.
+    counts its user's processes: it does not count root's. `grouped` are kept by a control group already.
     """
     applied: dict[str, str] = {}
 
@@ -25,7 +27,7 @@ def apply(pid: int, limits: Limits, *, counted: bool) -> dict[str, str]:
         resource.prlimit(pid, kind, (ceiling, ceiling))
         applied[name] = f"{ceiling // (2**20) if unit == 'MiB' else ceiling} {unit} each process (rlimit)"
 
-    if limits.memory_mb:
+    if limits.memory_mb and "memory" not in grouped:
         put("memory", resource.RLIMIT_DATA, int(limits.memory_mb) * 2**20, "MiB")
     if limits.open_files:
         put("open_files", resource.RLIMIT_NOFILE, int(limits.open_files), "files")
@@ -33,7 +35,7 @@ def apply(pid: int, limits: Limits, *, counted: bool) -> dict[str, str]:
         put("cpu", resource.RLIMIT_CPU, int(limits.cpu_seconds), "s")
     if limits.file_size_mb:
         put("file_size", resource.RLIMIT_FSIZE, int(limits.file_size_mb) * 2**20, "MiB")
-    if counted:
+    if counted and "tasks" not in grouped:
         _, hard = resource.prlimit(pid, resource.RLIMIT_NPROC)
         tasks = int(limits.tasks or _DEFAULT_TASKS)
         tasks = tasks if hard == resource.RLIM_INFINITY else min(tasks, hard)

@@ -1,0 +1,150 @@
+"""Ceilings for a command as a whole, by control groups where we may make one.
+
+Version 2 where its controllers are delegated to us, else version 1 where its hierarchies are writable.
+Attaching a process takes up to 20 ms, so a group is made only where a ceiling was asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+
+from ringfence.model.value import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ringfence.model.limits import Limits
+
+_PREFIX = "ringfence-"
+_REMOVE_SECONDS = 2.0
+
+
+class Controller(Value):
+    """Where one controller's groups are made, and what its files are called."""
+
+    base: str
+    version: int
+    limit: str
+    events: str = ""
+
+
+class Group:
+    """The control group of one command: a directory for each controller."""
+
+    def __init__(self, paths: dict[str, tuple[str, Controller]], applied: dict[str, str]) -> None:
+        self.applied = applied
+        self._paths = paths
+
+    def attach(self, pid: int) -> None:
+        """Move a process that has not started its command yet into the group."""
+        for path in {path for path, _ in self._paths.values()}:
+            _write(os.path.join(path, "cgroup.procs"), str(pid))
+
+    def ran_out_of_memory(self) -> bool:
+        """Tell whether the kernel killed something in it for its memory."""
+        path, controller = self._paths.get("memory", ("", None))
+        if controller is None:
+            return False
+        with contextlib.suppress(OSError), open(os.path.join(path, controller.events), encoding="ascii") as file:
+            return any(line.split()[0] == "oom_kill" and line.split()[1] != "0" for line in file)
+        return False
+
+    def remove(self) -> None:
+        """Remove it; its processes are dead, but the kernel may take a moment to let go of them."""
+        deadline = time.monotonic() + _REMOVE_SECONDS
+        for path in {path for path, _ in self._paths.values()}:
+            while os.path.isdir(path) and time.monotonic() < deadline:
+                try:
+                    os.rmdir(path)
+                except OSError:
+                    time.sleep(0.01)
+
+
+def make(limits: Limits, *, table: str = "/proc/self/mountinfo", own: str = "/proc/self/cgroup") -> Group | None:
+    """Make a group with the ceilings that can be kept this way, or none."""
+    wanted = {"memory": limits.memory_mb and int(limits.memory_mb) * 2**20, "pids": limits.tasks and int(limits.tasks)}
+    wanted = {name: value for name, value in wanted.items() if value}
+    if not wanted:
+        return None
+    found = {name: c for name, c in controllers(_read(table), _read(own)).items() if name in wanted}
+    name = f"{_PREFIX}{os.getpid()}-{os.urandom(4).hex()}"
+    paths: dict[str, tuple[str, Controller]] = {}
+    applied: dict[str, str] = {}
+    for kind, controller in found.items():
+        _sweep(controller.base)
+        path = os.path.join(controller.base, name)
+        with contextlib.suppress(OSError):
+            os.makedirs(path, exist_ok=True)
+            _write(os.path.join(path, controller.limit), str(wanted[kind]))
+            paths[kind] = (path, controller)
+            applied["memory" if kind == "memory" else "tasks"] = _told(kind, wanted[kind], controller.version)
+    return Group(paths, applied) if paths else None
+
+
+def _told(kind: str, value: float | None, version: int) -> str:
+    amount = f"{int(value or 0) // 2**20} MiB" if kind == "memory" else f"{int(value or 0)}"
+    return f"{amount} together (cgroup v{version})"
+
+
+def controllers(table: str, own: str) -> dict[str, Controller]:
+    """Find where groups for memory and tasks may be made, from the texts of `mountinfo` and `cgroup`."""
+    membership = {}
+    for line in own.splitlines():
+        number, _, rest = line.partition(":")
+        kinds, _, path = rest.partition(":")
+        membership["unified" if number == "0" else kinds] = path
+    found: dict[str, Controller] = {}
+    for line in table.splitlines():
+        before, _, after = line.partition(" - ")
+        fields, (fstype, _, options) = before.split(" "), [*after.split(" "), "", "", ""][:3]
+        root, point = fields[3], fields[4]
+        if fstype == "cgroup2" and "unified" in membership:
+            for kind in _delegated(_inside(point, root, membership["unified"])):
+                base = _inside(point, root, membership["unified"])
+                found[kind] = Controller(base, 2, f"{kind}.max", "memory.events")
+        elif fstype == "cgroup":
+            for kind in ("memory", "pids"):
+                if kind in options.split(",") and kind in membership and kind not in found:
+                    limit = "memory.limit_in_bytes" if kind == "memory" else "pids.max"
+                    base = _inside(point, root, membership[kind])
+                    if os.access(base, os.W_OK):
+                        found[kind] = Controller(base, 1, limit, "memory.oom_control")
+    return found
+
+
+def _inside(point: str, root: str, path: str) -> str:
+    """Translate a group's path to where its hierarchy is mounted, of which `root` may be a part."""
+    below = path[len(root) :] if root != "/" and path.startswith(root) else path
+    return os.path.normpath(f"{point}/{below}")
+
+
+def _delegated(base: str) -> list[str]:
+    """Name the controllers whose groups may be made in a group of version 2."""
+    if not os.access(base, os.W_OK):
+        return []
+    try:
+        enabled = _read(os.path.join(base, "cgroup.subtree_control")).split()
+    except OSError:
+        return []
+    return [kind for kind in ("memory", "pids") if kind in enabled]
+
+
+def _sweep(base: str) -> None:
+    """Remove the groups of processes that were killed before they could."""
+    with contextlib.suppress(OSError):
+        for entry in os.listdir(base):
+            owner = entry.removeprefix(_PREFIX).partition("-")[0]
+            if entry.startswith(_PREFIX) and owner.isdigit() and not os.path.exists(f"/proc/{owner}"):
+                with contextlib.suppress(OSError):
+                    os.rmdir(os.path.join(base, entry))
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w", encoding="ascii") as file:
+        file.write(text)
+
+
+def _read(path: str) -> str:
+    with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        return file.read()
