@@ -67,6 +67,24 @@ def library(workspace: str, rounds: int) -> tuple[str, ...]:
     )
 
 
+def layers(workspace: str, rounds: int) -> list[tuple[str, ...]]:
+    """What a layer adds to a one-shot: the same command with it and without."""
+    config = ringfence.Config.load()
+    with (
+        ringfence.Fence(config) as plain,
+        ringfence.Fence(config.replace(require=("landlock",))) as layered,
+        ringfence.Fence(config.replace(limits=ringfence.Limits(memory_mb=2048))) as grouped,
+    ):
+        sessions = [fence.session(workspace=workspace) for fence in (plain, layered, grouped)]
+        for session in sessions:
+            session.run("true").check()
+        base, landlock, memory = measure(rounds, *(lambda s=s: s.run("true") for s in sessions))
+    return [
+        row("… with Landlock required", landlock, base, "without", "reported"),
+        row("… with a memory ceiling", memory, base, "without", "reported"),
+    ]
+
+
 def command_line(workspace: str, rounds: int) -> tuple[str, ...]:
     """`ringfence run -- true` against an empty interpreter and a small bwrap after each other."""
     program = Path(sys.executable).with_name("ringfence")
@@ -130,7 +148,8 @@ def main() -> int:
         os.environ["XDG_STATE_HOME"] = str(Path(base, "state"))
         workspace = str(Path(base, "workspace"))
         os.mkdir(workspace)
-        rows = [library(workspace, options.rounds), command_line(workspace, options.rounds), flood(workspace)]
+        rows = [library(workspace, options.rounds), *layers(workspace, options.rounds)]
+        rows += [command_line(workspace, options.rounds), flood(workspace)]
         print(imports(workspace), file=sys.stderr)
     header = ("what", "Ringfence", "against", "ratio", "goal")
     lines = ["| " + " | ".join(cells) + " |" for cells in (header, ("---",) * len(header), *rows)]

@@ -57,6 +57,7 @@ _ADVICE = (
     "do not try it again unchanged: ask for less, work inside the workspace,"
     " or have a person allow it (ringfence run --ask, Fence(approver=…), or the configuration)"
 )
+_STAGE_FAILED = 125
 _CEILING_ADVICE = "do not try it again: whoever set that limit is the only one who can raise it"
 
 
@@ -412,6 +413,9 @@ def _timeout(command: Command, wanted: Capabilities, config: Config, *, limited:
 
 def _output(pump: Pump, streams: Streams, checked: Checked, decision: Decision) -> Output:
     end, out, err = pump.exit, streams.out.result(), streams.err.result()
+    if end.code == _STAGE_FAILED and err.head.startswith(b"ringfence-stage: "):
+        msg = err.data.decode("utf-8", "replace").strip().removeprefix("ringfence-stage: ")
+        raise SandboxUnavailable(msg, hint="see `ringfence status`", reason="landlock")
     if end.failure is not None and not pump.killed:
         words = err.data.decode("utf-8", "replace").strip()
         raise ProgramNotFound(f"{end.failure}: {words}" if words else end.failure)

@@ -35,5 +35,5 @@ def test_memory_stays_bounded_while_feeding():
     chunk = os.urandom(600)
     for _ in range(1000):
         tape.feed(chunk)
-        assert len(tape._tail) <= 1200 + 600
+        assert tape._tail_size <= 600 + 2 * 64 * 1024
     assert tape.result().dropped >= 600_000 - 1000

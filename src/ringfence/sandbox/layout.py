@@ -19,8 +19,8 @@ _SHM = "/dev/shm"  # noqa: S108  # as above
 _SHM_MB = 1024
 
 
-def lay_out(request: PlanRequest) -> tuple[Mount, ...]:
-    """Return the whole file view, shallowest mount first.
+def lay_out(request: PlanRequest, *, show: tuple[str, ...] = ()) -> tuple[Mount, ...]:
+    """Return the whole file view, shallowest mount first; `show` is what the backend itself needs inside.
 
     Raises:
         SessionError: the workspace lies inside Ringfence's own installation.
@@ -32,6 +32,7 @@ def lay_out(request: PlanRequest) -> tuple[Mount, ...]:
     view.show_granted()
     view.hide()
     view.guard()
+    view.show_tools(show)
     view.hold()
     view.add_var_tmp()
     return _held(sorted(view.mounts.values(), key=lambda m: by_depth(m.target)))
@@ -120,6 +121,13 @@ class _View:
             around = self._around(place.path)
             if around and around.is_real and around.writable:
                 self._add(Mount(place.path, "bind", place.real, why="Ringfence itself"))
+
+    def show_tools(self, paths: tuple[str, ...]) -> None:
+        """Show what the start itself needs, where nothing shows it yet."""
+        for path in paths:
+            around = self._around(path)
+            if around is None or not (around.is_real or around.why == "on PATH"):
+                self._add(Mount(path, "bind", path, why="Ringfence itself"))
 
     def hold(self) -> None:
         """Keep what other commands mount over in place as well."""

@@ -65,6 +65,7 @@ class Plan(Value):
     spawn: bool = True
     debug: bool = False
     drops_root: bool = False
+    landlock: int = 0
     layers: tuple[str, ...] = ()
     missing: tuple[Missing, ...] = ()
 

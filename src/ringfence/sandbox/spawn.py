@@ -139,6 +139,10 @@ class Starter:
         while True:
             self._calls.get()()
 
+    def later(self, call: Callable[[], None]) -> None:
+        """Run `call` there some time soon; it must not fail."""
+        self._calls.put(call)
+
     def call(self, call: Callable[[], T]) -> T:
         """Run `call` there and return what it returns."""
         done = _thread.allocate_lock()

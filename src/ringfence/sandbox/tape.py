@@ -5,6 +5,7 @@ from __future__ import annotations
 from ringfence.model.output import Captured
 
 _HEAD_SHARE = 0.4
+_PIECE = 64 * 1024
 
 
 class Tape:
@@ -14,7 +15,9 @@ class Tape:
         self._head_limit = int(limit * _HEAD_SHARE)
         self._tail_limit = limit - self._head_limit
         self._head = bytearray()
-        self._tail = bytearray()
+        # Whole pieces, so that a flood goes by without being copied; small ones are gathered.
+        self._tail: list[bytes | bytearray] = []
+        self._tail_size = 0
         self._total = 0
 
     def feed(self, data: bytes) -> None:
@@ -24,14 +27,23 @@ class Tape:
         if room > 0:
             self._head += data[:room]
             data = data[room:]
-        self._tail += data
-        # Trimming only past twice the limit makes the copying linear in the bytes that went by.
-        if len(self._tail) > 2 * self._tail_limit:
-            del self._tail[: -self._tail_limit or None]
+        if not data:
+            return
+        last = self._tail[-1] if self._tail else None
+        if isinstance(last, bytearray) and len(last) < _PIECE:
+            last += data
+        else:
+            self._tail.append(data if len(data) >= _PIECE else bytearray(data))
+        self._tail_size += len(data)
+        while self._tail_size - len(self._tail[0]) >= self._tail_limit:
+            self._tail_size -= len(self._tail.pop(0))
+            if not self._tail:
+                return
 
     def result(self) -> Captured:
         """Return what was kept, cut between characters where something was dropped."""
-        head, tail = bytes(self._head), bytes(self._tail[-self._tail_limit or len(self._tail) :])
+        whole = b"".join(self._tail)
+        head, tail = bytes(self._head), whole[max(0, len(whole) - self._tail_limit) :]
         if len(head) + len(tail) == self._total:
             return Captured(head, tail)
         head, tail = _whole_end(head), _whole_start(tail)

@@ -10,13 +10,14 @@ from ringfence.model.output import Missing
 from ringfence.model.paths import is_below
 from ringfence.sandbox.backend import Availability, Guarantees
 from ringfence.sandbox.layout import lay_out
-from ringfence.sandbox.linux import diagnose, idmap, seccomp, unprivileged
+from ringfence.sandbox.linux import diagnose, idmap, landlock, seccomp, unprivileged
 from ringfence.sandbox.plan import Plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ringfence.model.capabilities import Capabilities
     from ringfence.sandbox.backend import Enclosure, PlanRequest
     from ringfence.sandbox.plan import Mount
 
@@ -49,10 +50,7 @@ _NOT_YET = {
     "devices": "granting devices",
     "publish": "publishing ports",
 }
-_MISSING = (
-    Missing("landlock", "files are confined by mounts alone"),
-    Missing("protected", "a command's changes to git hooks and editor settings reach the host at once"),
-)
+_MISSING = (Missing("protected", "a command's changes to git hooks and editor settings reach the host at once"),)
 _NO_ROOT = Missing(
     "no-root",
     "started by root, a command acts as the host's root within its mounts",
@@ -106,15 +104,12 @@ class Bubblewrap:
             SessionError: the workspace cannot be shown safely.
         """
         caps = request.capabilities
-        if caps.network.kind == "hosts":
-            self._refuse("network to chosen hosts", "it has no filtering proxy", "use --net none or --net all")
-        if not caps.spawn and not seccomp.supported():
-            self._refuse("spawn=False", "there is no system call filter for this architecture", "leave spawn on")
-        for field, what in _NOT_YET.items():
-            if getattr(caps, field):
-                self._refuse(what, "it has no way to do so", f"leave {field} empty")
+        self._check(caps)
         survey = request.survey
-        guarantees = _guarantees(acts_as_root=survey.as_root and not survey.drops_root)
+        # With the host's network, the host's abstract sockets are in reach of whoever is not scoped.
+        wants_landlock = "landlock" in request.required or caps.network.kind == "all"
+        abi = landlock.version() if wants_landlock else 0
+        guarantees = _guarantees(acts_as_root=survey.as_root and not survey.drops_root, landlock_on=bool(abi))
         for name in request.required:
             if name not in guarantees.kept:
                 why = next((m.reason for m in guarantees.missing if m.guarantee == name), "it is unknown here")
@@ -126,19 +121,31 @@ class Bubblewrap:
             layers.append("network-namespace")
         if survey.drops_root:
             layers.append("unprivileged-user")
+        if abi:
+            layers.append(f"landlock-{abi}")
         return Plan(
             backend=self.name,
             workspace=request.workspace,
             home=request.survey.home,
-            mounts=lay_out(request),
+            mounts=lay_out(request, show=landlock.shown() if abi else ()),
             network=caps.network,
             limits=caps.limits,
             spawn=caps.spawn,
             debug=caps.debug,
             drops_root=survey.drops_root,
+            landlock=abi,
             layers=tuple(layers),
             missing=guarantees.missing,
         )
+
+    def _check(self, caps: Capabilities) -> None:
+        if caps.network.kind == "hosts":
+            self._refuse("network to chosen hosts", "it has no filtering proxy", "use --net none or --net all")
+        if not caps.spawn and not seccomp.supported():
+            self._refuse("spawn=False", "there is no system call filter for this architecture", "leave spawn on")
+        for field, what in _NOT_YET.items():
+            if getattr(caps, field):
+                self._refuse(what, "it has no way to do so", f"leave {field} empty")
 
     def _refuse(self, feature: str, reason: str, hint: str) -> None:
         raise UnsupportedPolicy(self.name, feature, reason, hint=hint)
@@ -154,10 +161,16 @@ class Bubblewrap:
         return OneShot(plan, find(outside=plan.workspace))
 
 
-def _guarantees(*, acts_as_root: bool) -> Guarantees:
+def _guarantees(*, acts_as_root: bool, landlock_on: bool = False) -> Guarantees:
     kept = ["writes", "credentials", "network", "kill", "home", "tmp", "loopback", "mounts-checked"]
     kept += ["limit-memory", "limit-open-files", "limit-cpu", "limit-file-size"]
     missing = list(_MISSING)
+    if landlock_on:
+        kept.append("landlock")
+    elif landlock.version():
+        missing.append(Missing("landlock", "it takes 12 ms a command", 'guarantees.require = ["landlock"]'))
+    else:
+        missing.append(Missing("landlock", "this kernel has none", "boot with landlock among the lsm= modules"))
     if seccomp.supported():
         kept.append("syscalls")
     else:

@@ -12,7 +12,7 @@ import time
 from ringfence.errors import ProgramNotFound, SandboxUnavailable
 from ringfence.model.value import Value
 from ringfence.sandbox.backend import Exit
-from ringfence.sandbox.linux import bubblewrap, cgroups, diagnose, mountinfo, points, rlimits, seccomp
+from ringfence.sandbox.linux import bubblewrap, cgroups, diagnose, landlock, mountinfo, points, rlimits, seccomp
 from ringfence.sandbox.linux.sources import opened
 from ringfence.sandbox.linux.unprivileged import RootThread
 from ringfence.sandbox.spawn import lifted, pipe, spawn, widen
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from ringfence.sandbox.plan import Plan
 
 _SETUP_SECONDS = 10.0
-_LULL_MS = 1
-_SETTLE_MS = 2000
+_SELECT_LIMIT = 1024
+_LULL_SECONDS = 0.0004
+_SETTLE_SECONDS = 2.0
 _REAP_MS = 5000
 _MAX_SIGNAL = 64
 _SIGNALLED = 128
@@ -100,7 +101,7 @@ class OneShot:
                 *("--sync-fd", str(block_write)),
                 *("--args", str(listing)),
                 "--",
-                *launch.argv,
+                *(landlock.staged(self._plan, launch.argv) if self._plan.landlock else launch.argv),
             ]
             standard = (stdin_read, stdout_write, stderr_write)
             keep = [status_write, block_read, block_write, listing, *map(int, filters[1:])]
@@ -207,7 +208,7 @@ class OneShotRun:
         """Return the process id of the sandbox's first process, as bubblewrap reports it."""
         deadline = time.monotonic() + _SETUP_SECONDS
         while b"\n" not in self._said.partition(b'"child-pid"')[2]:
-            ready, _, _ = select.select([self._status], [], [], max(0.0, deadline - time.monotonic()))
+            ready = _wait(self._status, max(0, int((deadline - time.monotonic()) * 1000)))
             chunk = os.read(self._status, 4096) if ready else b""
             if not chunk:
                 raise self._failed()
@@ -230,7 +231,7 @@ class OneShotRun:
             raise self._failed() from None
         with watch:
             while True:
-                while watch.wait(_LULL_MS) and not watch.ended:
+                while watch.wait(_LULL_SECONDS) and not watch.ended:
                     pass
                 try:
                     text = _read(table)
@@ -239,7 +240,7 @@ class OneShotRun:
                 wrong = expected.differences(mountinfo.parse(text))
                 if not wrong:
                     return
-                silent = not watch.wait(_SETTLE_MS)
+                silent = not watch.wait(_SETTLE_SECONDS)
                 if watch.ended:
                     raise self._failed()
                 if silent or time.monotonic() > deadline:
@@ -331,9 +332,6 @@ class _Watch:
     def __init__(self, table: str, process: int) -> None:
         self._table = os.open(table, os.O_RDONLY | os.O_CLOEXEC)
         self._process = process
-        self._poll = select.poll()
-        self._poll.register(self._table, select.POLLPRI)
-        self._poll.register(process, select.POLLIN)
         self.ended = False
 
     def __enter__(self) -> _Watch:
@@ -342,9 +340,20 @@ class _Watch:
     def __exit__(self, *_: object) -> None:
         os.close(self._table)
 
-    def wait(self, milliseconds: int) -> bool:
+    def wait(self, seconds: float) -> bool:
         """Tell whether something happened in time."""
-        events = self._poll.poll(milliseconds)
+        # `select` because it knows fractions of a millisecond; its limit of 1024 descriptors is met below.
+        if max(self._table, self._process) >= _SELECT_LIMIT:
+            return self._wait_by_poll(seconds)
+        ended, _, changed = select.select([self._process], [], [self._table], seconds)
+        self.ended = bool(ended)
+        return bool(ended or changed)
+
+    def _wait_by_poll(self, seconds: float) -> bool:
+        poll = select.poll()
+        poll.register(self._table, select.POLLPRI)
+        poll.register(self._process, select.POLLIN)
+        events = poll.poll(max(1, int(seconds * 1000)))
         self.ended = any(fd == self._process for fd, _ in events)
         return bool(events)
 
@@ -379,8 +388,8 @@ def _read(path: str) -> str:
         return os.fsdecode(file.read())
 
 
-def _wait(pidfd: int, milliseconds: int) -> bool:
-    """Tell whether a process has ended, waiting at most so long."""
+def _wait(fd: int, milliseconds: int) -> bool:
+    """Tell whether a process has ended, or a pipe has something to read, waiting at most so long."""
     poll = select.poll()
-    poll.register(pidfd, select.POLLIN)
+    poll.register(fd, select.POLLIN)
     return bool(poll.poll(milliseconds))

@@ -64,8 +64,8 @@ class Staged:
         return self._thread.as_user(lambda: start(path, argv, env={}, standard=standard, keep=kept))
 
     def close(self) -> None:
-        """Take the sources away; what has been mounted from them stays."""
-        self._thread.call(lambda: _unstage(self._name, len(self.paths)))
+        """Take the sources away, without waiting for it; what has been mounted from them stays."""
+        self._thread.later(lambda: _unstage(self._name, len(self.paths)))
 
 
 class RootThread(Starter):

@@ -1,0 +1,81 @@
+"""Runs inside the sandbox, as the command's own process, just before it becomes the command.
+
+It is handed to an isolated interpreter as text, so that nothing of this package has to be visible
+inside: only the standard library's smallest parts may be used, and only `main` matters. Arguments: the
+Landlock version, how many writable paths follow, those paths, and the command.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import struct
+import sys
+
+_CREATE, _ADD, _RESTRICT = 444, 445, 446
+_PATH_BENEATH = 1
+_READ = 0b1101  # execute, read a file, list a directory
+_OF_FILES = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15  # execute, write, read, truncate, control a device
+_SCOPED = 0b11  # abstract sockets, signals
+_KNOWS_NETWORK, _KNOWS_SCOPES = 4, 6  # the versions since which the description is longer
+
+
+def handled(version: int) -> int:
+    """Return every right on files that a version knows."""
+    newer = ((2, 1 << 13), (3, 1 << 14), (5, 1 << 15))
+    return (1 << 13) - 1 | sum(right for since, right in newer if version >= since)
+
+
+def attributes(version: int) -> bytes:
+    """Return the ruleset's description, as long as that version takes it."""
+    whole = struct.pack("=QQQ", handled(version), 0, _SCOPED)
+    return whole[: 24 if version >= _KNOWS_SCOPES else 16 if version >= _KNOWS_NETWORK else 8]
+
+
+def restrict(version: int, writable: list[str]) -> None:
+    """Allow reading what is visible and writing below `writable`, for this process and all it starts."""
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def call(number: int, *arguments: object) -> int:
+        result: int = libc.syscall(ctypes.c_long(number), *arguments)
+        if result < 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        return result
+
+    described = attributes(version)
+    rules = call(_CREATE, ctypes.c_char_p(described), ctypes.c_size_t(len(described)), ctypes.c_uint(0))
+    for path, rights in (("/", _READ), *((path, handled(version)) for path in writable)):
+        fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        allowed = rights if os.path.isdir(path) else rights & _OF_FILES
+        rule = struct.pack("=Qi", allowed & handled(version), fd)
+        call(_ADD, ctypes.c_int(rules), ctypes.c_int(_PATH_BENEATH), ctypes.c_char_p(rule), ctypes.c_uint(0))
+        os.close(fd)
+    call(_RESTRICT, ctypes.c_int(rules), ctypes.c_uint(0))
+    os.close(rules)
+
+
+def main(arguments: list[str]) -> None:
+    """Restrict this process and become the command."""
+    version, count = int(arguments[0]), int(arguments[1])
+    writable, command = arguments[2 : 2 + count], arguments[2 + count :]
+    try:
+        restrict(version, writable)
+    except OSError as error:
+        sys.stderr.write(f"ringfence-stage: Landlock could not be applied: {error}\n")
+        sys.exit(125)
+    # The interpreter ignores these, and may have added a variable for its own sake.
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+    with open("/proc/self/environ", "rb") as file:
+        pairs = (entry.partition(b"=") for entry in file.read().split(b"\0") if entry)
+        env = {name: value for name, _, value in pairs}
+    try:
+        os.execvpe(os.fsencode(command[0]), [os.fsencode(c) for c in command], env)  # noqa: S606  # what we are for
+    except OSError as error:
+        sys.stderr.write(f"ringfence: {command[0]}: {error.strerror}\n")
+        sys.exit(127)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
