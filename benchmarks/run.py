@@ -104,6 +104,30 @@ def command_line(workspace: str, rounds: int) -> tuple[str, ...]:
     return row("`ringfence run -- true`", ours, theirs, "`python -c pass` + a small `bwrap`", "≤ 4 ×")
 
 
+def file_work(workspace: str) -> list[tuple[str, ...]]:
+    """File-heavy work inside against the same outside."""
+    make = "git init -q . && for d in $(seq 200); do mkdir d$d && for f in $(seq 100); do echo $f > d$d/$f; done; done"
+    subprocess.run(["/bin/bash", "-c", f"{make} && git add -A"], cwd=workspace, check=True, capture_output=True)
+    work = (
+        ("`find /usr/share`", "find /usr/share -xdev > /dev/null; true", "≤ 1.15 ×"),
+        ("`git status`, 20,000 files", "git status --short > /dev/null", "≤ 1.15 ×"),
+        ("`grep -r` in `/usr/include`", "grep -r ringfence /usr/include; true", "≤ 1.3 ×"),
+    )
+    rows = []
+    with ringfence.Fence() as fence, fence.session(workspace=workspace) as session:
+        for what, text, goal in work:
+
+            def bare(text: str = text) -> None:
+                subprocess.run(["/bin/bash", "-c", text], cwd=workspace, check=True, capture_output=True)
+
+            def inside(text: str = text) -> None:
+                session.run(text).check()
+
+            ours, theirs = measure(7, inside, bare)
+            rows.append(row(what, ours, theirs, "bare", goal))
+    return rows
+
+
 def flood(workspace: str) -> tuple[str, ...]:
     """A flood of output, captured in bounded memory, against a plain pipe to a Python reader."""
     text = f"head -c {FLOOD_MIB}M /dev/zero"
@@ -149,7 +173,7 @@ def main() -> int:
         workspace = str(Path(base, "workspace"))
         os.mkdir(workspace)
         rows = [library(workspace, options.rounds), *layers(workspace, options.rounds)]
-        rows += [command_line(workspace, options.rounds), flood(workspace)]
+        rows += [command_line(workspace, options.rounds), *file_work(workspace), flood(workspace)]
         print(imports(workspace), file=sys.stderr)
     header = ("what", "Ringfence", "against", "ratio", "goal")
     lines = ["| " + " | ".join(cells) + " |" for cells in (header, ("---",) * len(header), *rows)]

@@ -72,6 +72,8 @@ def _text(fence: Fence, rows: list[tuple[str, int, Availability, Guarantees]], c
     green, red, dim, plain = _colours()
     lines = []
     for name, _, answer, _ in rows:
+        if name == "disabled" and name != chosen:
+            continue  # it is there to refuse, and only where it was chosen
         mark = f"{green}works{plain}" if answer.available else f"{red}no{plain}   "
         used = "  <- used" if name == chosen else ""
         lines.append(f"{name:<12} {mark}  {answer.message}{used}")
