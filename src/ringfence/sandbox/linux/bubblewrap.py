@@ -168,7 +168,9 @@ def _guarantees(*, acts_as_root: bool, landlock_on: bool = False) -> Guarantees:
     if landlock_on:
         kept.append("landlock")
     elif landlock.version():
-        missing.append(Missing("landlock", "it takes 12 ms a command", 'guarantees.require = ["landlock"]'))
+        missing.append(
+            Missing("landlock", "it costs an interpreter's start for each command", 'guarantees.require = ["landlock"]')
+        )
     else:
         missing.append(Missing("landlock", "this kernel has none", "boot with landlock among the lsm= modules"))
     if seccomp.supported():
