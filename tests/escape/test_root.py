@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -166,3 +167,71 @@ def test_the_kernel_is_not_configured_from_inside(workspace, arm):
     with Fence() as fence, fence.session(workspace=workspace) as session:
         out = session.run("cat /proc/sys/kernel/core_pattern > /proc/sys/kernel/core_pattern")
     assert out.exit_code != 0
+
+
+def test_a_grant_around_roots_own_files_still_masks_them(workspace):
+    """A granted place is handed over with root's files readable; those that are known stay masked."""
+    from ringfence.testing import FakeApprover
+
+    with Fence(approver=FakeApprover("session")) as fence, fence.session(workspace=workspace) as session:
+        for caps in (session.capabilities.with_read("/"), session.capabilities.with_write("/etc")):
+            out = session.run(
+                "cat /etc/shadow; test -w /etc/shadow && echo writable; cat /etc/hostname", capabilities=caps
+            )
+            assert "unprivileged-user" in out.enforcement.layers
+            assert "root:" not in out.stdout
+            assert "writable" not in out.stdout
+
+
+FIRST_USES = """
+import os, sys, threading
+import ringfence
+
+def link(path):
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
+
+with ringfence.Fence() as fence, fence.session(workspace=sys.argv[1]) as session:
+    barrier = threading.Barrier(12)
+
+    def run():
+        barrier.wait()
+        session.run("true").check()
+
+    threads = [threading.Thread(target=run) for _ in range(12)]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+    users = [fd for fd in os.listdir("/proc/self/fd") if link(f"/proc/self/fd/{fd}").startswith("user:")]
+    spaces = {link(f"/proc/self/task/{task}/ns/mnt") for task in os.listdir("/proc/self/task")}
+    print(len(users), len(spaces))
+"""
+
+
+def test_first_uses_at_once_share_one_thread(workspace):
+    command = [sys.executable, "-c", FIRST_USES, str(workspace)]
+    out = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert out.stdout == "1 2\n", out.stderr
+
+
+def test_what_the_host_unmounts_is_not_held(session, tmp_path):
+    session.run("true").check()
+    place = tmp_path / "mounted"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", place], check=True)
+    subprocess.run(["umount", place], check=True)
+    for task in os.listdir("/proc/self/task"):
+        assert str(place) not in read(f"/proc/self/task/{task}/mountinfo")
+
+
+def test_mounts_in_the_workspace_are_handed_over(workspace):
+    inner = workspace / "inner"
+    inner.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", inner], check=True)
+    try:
+        with Fence() as fence, fence.session(workspace=workspace) as session:
+            session.run("touch inner/made").check()
+        assert (inner / "made").stat().st_uid == 0
+    finally:
+        subprocess.run(["umount", inner], check=True)

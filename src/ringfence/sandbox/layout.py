@@ -30,9 +30,9 @@ def lay_out(request: PlanRequest, *, show: tuple[str, ...] = ()) -> tuple[Mount,
     view.show_private()
     view.show_toolchains()
     view.show_granted()
+    view.show_tools(show)
     view.hide()
     view.guard()
-    view.show_tools(show)
     view.hold()
     view.add_var_tmp()
     return _held(sorted(view.mounts.values(), key=lambda m: by_depth(m.target)))
@@ -99,8 +99,10 @@ class _View:
 
     def hide(self) -> None:
         survey = self._survey
-        root_only = () if survey.drops_root else survey.root_only
-        for place in (*survey.emptied, *root_only, *survey.hidden):
+        for place in (*survey.emptied, *survey.root_only, *survey.hidden):
+            around = self._around(place.path)
+            if place in survey.root_only and survey.drops_root and around and around.why == "system":
+                continue  # its mode protects it; a granted place is handed over with root's files readable
             if place.path not in self._granted and not covered(place.path, self._caps.reveal):
                 self._mask(place)
         for place in survey.concealed:

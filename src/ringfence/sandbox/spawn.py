@@ -22,6 +22,26 @@ _WIDE = 256 * 1024
 _SIGNALS = tuple(n for n in range(1, 65) if n not in {9, 19, 32, 33})
 
 
+class _FirstUse:
+    """Lets one thread at a time make what the others then share; a forked child starts anew."""
+
+    def __init__(self) -> None:
+        self._renew()
+        os.register_at_fork(after_in_child=self._renew)
+
+    def _renew(self) -> None:
+        self._lock = _thread.allocate_lock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+FIRST_USE = _FirstUse()
+
+
 def pipe() -> tuple[int, int]:
     """Make a pipe whose ends are never 0, 1 or 2, even where the caller has closed those."""
     ends = os.pipe()
@@ -129,11 +149,12 @@ class Starter:
     @classmethod
     def current(cls) -> Self:
         """Return this process's own: after a fork the thread is not there any more."""
-        # Looked up in the class's own body: a subclass must not find its parent's.
-        starter: Self | None = cls.__dict__.get("_instance")
-        if starter is None or starter._pid != os.getpid():
-            starter = cls._instance = cls()
-        return starter
+        with FIRST_USE:
+            # Looked up in the class's own body: a subclass must not find its parent's.
+            starter: Self | None = cls.__dict__.get("_instance")
+            if starter is None or starter._pid != os.getpid():
+                starter = cls._instance = cls()
+            return starter
 
     def _serve(self) -> None:
         while True:

@@ -124,3 +124,24 @@ def test_abstract_sockets_of_the_host_under_its_network(workspace, monkeypatch, 
             session.run(["python3", "-c", code], capabilities=session.capabilities.with_network("all"))
         thread.join()
     assert heard == ([b"hello"] if arm == "control" else [])
+
+
+def test_only_the_interpreters_own_files_are_shown(monkeypatch, tmp_path):
+    """An interpreter may lie in the home itself: its prefix is then the home."""
+    home = tmp_path / "home"
+    (home / "bin").mkdir(parents=True)
+    python = home / "bin" / "python3"
+    python.write_text("#!/bin/sh\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(landlock.sys, "executable", str(python))
+    assert landlock.interpreter() == str(python)
+    assert all(not is_below(str(home), path) for path in landlock.shown())
+    for odd in ("", None, "relative/python3"):
+        monkeypatch.setattr(landlock.sys, "executable", odd)
+        assert landlock.interpreter() in {"", os.path.realpath("/usr/bin/python3")}
+        assert landlock.shown() == ()
+
+
+def test_the_home_stays_private_under_it(layered, tmp_path, monkeypatch):
+    out = layered.run("ls -A ~; cat ~/.ssh/* ~/.bashrc")
+    assert "ssh" not in out.stdout

@@ -113,3 +113,10 @@ def test_hierarchies_are_found_in_the_kernels_tables(tmp_path):
     (tmp_path / "unified/user/one/cgroup.subtree_control").write_text("\n")
     assert cgroups.controllers(two, own) == {}
     assert cgroups.controllers("", "") == {}
+
+
+def test_absurd_ceilings_leave_no_group(session):
+    found = cgroups.controllers(cgroups._read("/proc/self/mountinfo"), cgroups._read("/proc/self/cgroup"))
+    assert session.run("echo hi", capabilities=limited(session, tasks=2**40, memory_mb=2**40)).stdout == "hi\n"
+    for controller in found.values():
+        assert [n for n in os.listdir(controller.base) if n.startswith("ringfence-")] == []

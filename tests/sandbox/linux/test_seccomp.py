@@ -87,7 +87,9 @@ def test_profiles_differ_where_they_should():
     default = seccomp.program(spawn=True, debug=False, machine="x86_64")
     for name in seccomp.TRACING:
         assert evaluate(default, number(name)) == refused(1)
-        assert evaluate(debug, number(name)) == ALLOW
+        assert evaluate(debug, number(name), [77, 77]) == ALLOW
+        assert evaluate(debug, number(name), [1, 1]) == refused(1)
+    assert evaluate(debug, number("pidfd_getfd")) == refused(1)
     thread, process = 0x10000 | 0x100, 0x11
     for flags, answers in ((thread, (ALLOW, ALLOW)), (process, (ALLOW, refused(1)))):
         assert (evaluate(default, 56, [flags]), evaluate(strict, 56, [flags])) == answers

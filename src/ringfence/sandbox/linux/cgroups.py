@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _PREFIX = "ringfence-"
 _REMOVE_SECONDS = 2.0
+_MAX_PIDS = 4194304  # more the kernel does not have
 
 
 class Controller(Value):
@@ -63,7 +64,10 @@ class Group:
 
 def make(limits: Limits, *, table: str = "/proc/self/mountinfo", own: str = "/proc/self/cgroup") -> Group | None:
     """Make a group with the ceilings that can be kept this way, or none."""
-    wanted = {"memory": limits.memory_mb and int(limits.memory_mb) * 2**20, "pids": limits.tasks and int(limits.tasks)}
+    wanted = {
+        "memory": limits.memory_mb and int(limits.memory_mb) * 2**20,
+        "pids": limits.tasks and min(int(limits.tasks), _MAX_PIDS),
+    }
     wanted = {name: value for name, value in wanted.items() if value}
     if not wanted:
         return None
@@ -74,11 +78,15 @@ def make(limits: Limits, *, table: str = "/proc/self/mountinfo", own: str = "/pr
     for kind, controller in found.items():
         _sweep(controller.base)
         path = os.path.join(controller.base, name)
-        with contextlib.suppress(OSError):
+        try:
             os.makedirs(path, exist_ok=True)
             _write(os.path.join(path, controller.limit), str(wanted[kind]))
-            paths[kind] = (path, controller)
-            applied["memory" if kind == "memory" else "tasks"] = _told(kind, wanted[kind], controller.version)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.rmdir(path)
+            continue
+        paths[kind] = (path, controller)
+        applied["memory" if kind == "memory" else "tasks"] = _told(kind, wanted[kind], controller.version)
     return Group(paths, applied) if paths else None
 
 

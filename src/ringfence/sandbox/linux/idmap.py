@@ -13,7 +13,7 @@ import ctypes
 import os
 import struct
 
-from ringfence.sandbox.spawn import lifted, pipe
+from ringfence.sandbox.spawn import FIRST_USE, lifted, pipe
 
 # Belongs to nobody: above what accounts, containers and services are given.
 UID = 0x70000000
@@ -45,22 +45,31 @@ def clone_mount(fd: int) -> int:
     Raises:
         OSError: the file system cannot.
     """
+    mapping = _mapping()
     flags = _CLONE | _CLOEXEC | _AT_EMPTY_PATH | _AT_RECURSIVE
     tree = lifted(_call(_SYS_OPEN_TREE, ctypes.c_int(fd), ctypes.c_char_p(b""), ctypes.c_uint(flags)))
-    attributes = struct.pack("=QQQQ", _IDMAP, 0, 0, _mapping())
     try:
-        _call(
-            _SYS_MOUNT_SETATTR,
-            ctypes.c_int(tree),
-            ctypes.c_char_p(b""),
-            ctypes.c_uint(_AT_EMPTY_PATH),
-            ctypes.c_char_p(attributes),
-            ctypes.c_size_t(len(attributes)),
-        )
+        try:
+            _map(tree, mapping, _AT_EMPTY_PATH | _AT_RECURSIVE)
+        except OSError:
+            # Something mounted below it cannot be shown this way; it keeps its owners.
+            _map(tree, mapping, _AT_EMPTY_PATH)
     except BaseException:
         os.close(tree)
         raise
     return tree
+
+
+def _map(tree: int, mapping: int, flags: int) -> None:
+    attributes = struct.pack("=QQQQ", _IDMAP, 0, 0, mapping)
+    _call(
+        _SYS_MOUNT_SETATTR,
+        ctypes.c_int(tree),
+        ctypes.c_char_p(b""),
+        ctypes.c_uint(flags),
+        ctypes.c_char_p(attributes),
+        ctypes.c_size_t(len(attributes)),
+    )
 
 
 def attach(tree: int, path: str) -> None:
@@ -103,9 +112,10 @@ def _tried(fd: int) -> bool:
 
 def _mapping() -> int:
     """Return a user namespace in which root is the unprivileged user, and everybody else is himself."""
-    if not _namespace:
-        _namespace.append(_make_mapping())
-    return _namespace[0]
+    with FIRST_USE:
+        if not _namespace:
+            _namespace.append(_make_mapping())
+        return _namespace[0]
 
 
 def _make_mapping() -> int:

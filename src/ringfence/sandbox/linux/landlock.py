@@ -38,15 +38,24 @@ def interpreter() -> str:
     A program that carries its own interpreter has none to offer; the system's may serve.
     """
     for path in (sys.executable, _SYSTEM_PYTHON):
-        real = os.path.realpath(path)
-        if os.path.basename(real).startswith("python") and os.access(real, os.X_OK):
+        real = os.path.realpath(path) if path and os.path.isabs(path) else ""
+        if os.path.basename(real).startswith("python") and os.path.isfile(real) and os.access(real, os.X_OK):
             return real
     return ""
 
 
 def shown() -> tuple[str, ...]:
-    """Return what must be visible for it."""
-    return (os.path.dirname(os.path.dirname(interpreter())),)
+    """Return what must be visible for it: the file itself, its library, and never a whole prefix.
+
+    A prefix may be the user's home.
+    """
+    path = interpreter()
+    if path != os.path.realpath(sys.executable or ""):
+        return ()  # the system's, which is visible with the system
+    library = os.path.dirname(os.path.realpath(os.__file__))
+    above = os.path.dirname(library)
+    shared = [os.path.join(above, n) for n in os.listdir(above) if n.startswith("libpython") and ".so" in n]
+    return (path, library, *(os.path.realpath(p) for p in shared))
 
 
 def writable(plan: Plan) -> list[str]:

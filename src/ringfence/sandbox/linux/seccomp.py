@@ -119,7 +119,7 @@ HIGHEST = 469  # file_setattr, in Linux 6.17
 REFUSED = (
     *("mount", "umount2", "pivot_root", "chroot", "open_tree", "open_tree_attr", "move_mount", "mount_setattr"),
     *("fsopen", "fsconfig", "fsmount", "fspick", "setns", "open_by_handle_at"),
-    *("process_madvise", "bpf", "perf_event_open", "userfaultfd", "fanotify_init", "lookup_dcookie"),
+    *("process_madvise", "pidfd_getfd", "bpf", "perf_event_open", "userfaultfd", "fanotify_init", "lookup_dcookie"),
     *("keyctl", "add_key", "request_key"),
     *("kexec_load", "kexec_file_load", "init_module", "finit_module", "delete_module", "create_module"),
     *("query_module", "get_kernel_syms", "nfsservctl", "_sysctl", "sysfs", "ustat", "uselib", "modify_ldt"),
@@ -128,7 +128,7 @@ REFUSED = (
     *("get_mempolicy", "set_mempolicy", "set_mempolicy_home_node", "mbind", "move_pages", "migrate_pages"),
 )
 # A debugger needs these, and a `debug` grant gives them.
-TRACING = ("ptrace", "process_vm_readv", "process_vm_writev", "kcmp", "pidfd_getfd")
+TRACING = ("ptrace", "process_vm_readv", "process_vm_writev", "kcmp")
 # Said not to exist, because programs then fall back to calls whose arguments can be checked.
 ABSENT = ("clone3", "openat2", "fchmodat2", "io_uring_setup", "io_uring_enter", "io_uring_register")
 # Refused with `spawn` off, besides `clone` for anything but a thread.
@@ -212,6 +212,13 @@ CONDITIONS: dict[str, tuple[tuple[Test, ...], ...]] = {
     "socketpair": ((_not(0, _UNIX),), (_not(1, _STREAM, _KIND), _not(1, _SEQPACKET, _KIND))),
     "personality": (tuple(_not(0, allowed) for allowed in _PERSONALITIES),),
 }
+# With `debug`: never the sandbox's own first process.
+TRACED: dict[str, tuple[tuple[Test, ...], ...]] = {
+    "ptrace": ((_is(1, _PID_1),),),
+    "process_vm_readv": ((_is(0, _PID_1),),),
+    "process_vm_writev": ((_is(0, _PID_1),),),
+    "kcmp": ((_is(0, _PID_1),), (_is(1, _PID_1),)),
+}
 _ANSWERS = {"socket": EAFNOSUPPORT}
 
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
@@ -255,7 +262,7 @@ def _rules(*, spawn: bool, debug: bool) -> dict[str, list[Instruction]]:
     refused = [*REFUSED, *(() if debug else TRACING), *(() if spawn else SPAWNING)]
     rules = {name: [(_RETURN, 0, 0, _ERRNO | EPERM)] for name in refused}
     rules |= {name: [(_RETURN, 0, 0, _ERRNO | ENOSYS)] for name in ABSENT}
-    for name, alternatives in CONDITIONS.items():
+    for name, alternatives in {**CONDITIONS, **(TRACED if debug else {})}.items():
         if debug and name == "personality":
             continue
         if name == "clone" and not spawn:

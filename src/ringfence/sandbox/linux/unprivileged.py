@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 import os
 import stat
 
@@ -25,10 +26,12 @@ if TYPE_CHECKING:
 # Hidden by our own tmpfs, in our own namespace; bubblewrap itself needs /tmp.
 _STAGE = "/mnt"
 _NEW_MOUNTS = 0x00020000
-_PRIVATE = 0x4000 | 0x40000  # recursively
+_SLAVE = 0x4000 | 0x80000  # recursively: what the host mounts and unmounts is seen here, and never the reverse
+_PRIVATE = 0x40000
 _DETACH = 2
 _KEEP = -1
-_PR_SET_DUMPABLE = 4
+_PR_GET_DUMPABLE, _PR_SET_DUMPABLE = 3, 4
+_PR_CAP_AMBIENT, _CLEAR_ALL = 47, 4
 # Raw calls: the C library's own would change every thread of the process.
 _NUMBERS = {"x86_64": (117, 119, 116), "aarch64": (147, 149, 159)}
 
@@ -73,7 +76,7 @@ class RootThread(Starter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._count = 0
+        self._numbers = itertools.count(1)
         self.call(_own_namespace)
 
     def as_user(self, call: Callable[[], T]) -> T:
@@ -87,8 +90,7 @@ class RootThread(Starter):
 
     def stage(self, sources: Mapping[str, int]) -> Staged:
         """Attach copies of `sources`, by target, with root's files as the user's."""
-        self._count += 1
-        name = f"{_STAGE}/{self._count}"
+        name = f"{_STAGE}/{next(self._numbers)}"
         with contextlib.ExitStack() as closing:
             trees: dict[str, int] = {}
             for target, fd in sources.items():
@@ -127,8 +129,11 @@ def _unstage(name: str, count: int) -> None:
 
 def _own_namespace() -> None:
     _checked(_libc.unshare(_NEW_MOUNTS))
-    _checked(_libc.mount(None, b"/", None, ctypes.c_ulong(_PRIVATE), None))
+    _checked(_libc.mount(None, b"/", None, ctypes.c_ulong(_SLAVE), None))
     _checked(_libc.mount(b"ringfence", _STAGE.encode(), b"tmpfs", ctypes.c_ulong(0), b"mode=755"))
+    _checked(_libc.mount(None, _STAGE.encode(), None, ctypes.c_ulong(_PRIVATE), None))
+    # Ambient capabilities would survive the change of identity, and bubblewrap refuses them.
+    _libc.prctl(_PR_CAP_AMBIENT, _CLEAR_ALL, 0, 0, 0)
 
 
 def _checked(result: int) -> None:
@@ -142,6 +147,7 @@ def _identity() -> Iterator[None]:
     """Be the unprivileged user on this thread; the saved ids are kept, so that there is a way back."""
     set_users, set_groups, set_list = _NUMBERS[os.uname().machine]
     groups = os.getgroups()
+    dumpable = _libc.prctl(_PR_GET_DUMPABLE, 0, 0, 0, 0)
 
     def ids(number: int, *values: int) -> None:
         _checked(min(0, _libc.syscall(ctypes.c_long(number), *map(ctypes.c_int, values))))
@@ -160,4 +166,5 @@ def _identity() -> Iterator[None]:
         ids(set_groups, 0, 0, _KEEP)
         groups_are(groups)
         # Changing identity has made the whole process undumpable, which is not ours to decide.
-        _libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
+        if dumpable == 1:
+            _libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
