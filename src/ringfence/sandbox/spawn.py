@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import _thread
-import contextlib
 import fcntl
 import os
 import sys
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 _STANDARD = 3
-_WIDE = 256 * 1024
 # Python ignores SIGPIPE and SIGXFSZ; a command must not inherit that, nor anything a host program set.
 _SIGNALS = tuple(n for n in range(1, 65) if n not in {9, 19, 32, 33})
 
@@ -46,12 +44,6 @@ def pipe() -> tuple[int, int]:
     """Make a pipe whose ends are never 0, 1 or 2, even where the caller has closed those."""
     ends = os.pipe()
     return lifted(ends[0]), lifted(ends[1])
-
-
-def widen(fd: int) -> None:
-    """Let a pipe hold more, as far as the user may: a flood then takes fewer turns."""
-    with contextlib.suppress(OSError):
-        fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _WIDE)
 
 
 def lifted(fd: int) -> int:

@@ -15,7 +15,7 @@ from ringfence.sandbox.backend import Exit
 from ringfence.sandbox.linux import bubblewrap, cgroups, diagnose, landlock, mountinfo, points, rlimits, seccomp
 from ringfence.sandbox.linux.sources import opened
 from ringfence.sandbox.linux.unprivileged import RootThread
-from ringfence.sandbox.spawn import lifted, pipe, spawn, widen
+from ringfence.sandbox.spawn import lifted, pipe, spawn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -81,7 +81,6 @@ class OneShot:
 
             stdin_read, stdin_write = ends(we_read=False)
             stdout_read, stdout_write = ends(we_read=True)
-            widen(stdout_read)
             stderr_read, stderr_write = ends(we_read=True)
             status_read, status_write = ends(we_read=True)
             block_read, block_write = ends(we_read=False)
