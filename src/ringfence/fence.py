@@ -12,15 +12,13 @@ import time
 
 from ringfence import drive
 from ringfence.config.load import defaults, for_workspace, under_ceilings
-from ringfence.errors import Denied, ProgramNotFound, SandboxUnavailable, SessionError
+from ringfence.errors import Denied, SandboxUnavailable, SessionError
 from ringfence.ledger.recorder import LoggingRecorder
 from ringfence.model.approval import Answer, Request
 from ringfence.model.capabilities import Capabilities
 from ringfence.model.decision import Reason
-from ringfence.model.limits import MAX_TIMEOUT
-from ringfence.model.output import Denial, Enforcement, Output
 from ringfence.model.record import Record
-from ringfence.model.value import Value
+from ringfence.outcome import Checked, cwd_problem, denied, existing, output_of, timeout_of, under_ceilings_of
 from ringfence.policy.engine import decide
 from ringfence.sandbox import environment
 from ringfence.sandbox.backend import Launch, PlanRequest
@@ -46,32 +44,12 @@ if TYPE_CHECKING:
     from ringfence.model.approval import Approver
     from ringfence.model.command import Command
     from ringfence.model.decision import Decision
-    from ringfence.model.output import Captured
+    from ringfence.model.output import Output
     from ringfence.model.record import Event, Recorder
-    from ringfence.sandbox.backend import Backend, Enclosure, Exit
+    from ringfence.sandbox.backend import Backend, Enclosure
     from ringfence.sandbox.plan import Plan
     from ringfence.sandbox.survey import Survey
     from ringfence.session.sessions import SessionState
-
-_ADVICE = (
-    "do not try it again unchanged: ask for less, work inside the workspace,"
-    " or have a person allow it (ringfence run --ask, Fence(approver=…), or the configuration)"
-)
-_STAGE_FAILED = 125
-_CEILING_ADVICE = "do not try it again: whoever set that limit is the only one who can raise it"
-
-
-class Checked(Value):
-    """What steps 1 to 3 found out about a command: nothing has been asked or started."""
-
-    state: SessionState
-    config: Config
-    backend: Backend
-    cwd: str
-    wanted: Capabilities
-    decision: Decision
-    plan: Plan
-    notes: tuple[str, ...] = ()
 
 
 class _Core:
@@ -118,13 +96,13 @@ class _Core:
         config = self.config_for(state.workspace)
         backend = self.registry.choose(config.backend if config.enabled else "disabled")
         cwd = workspace.inside(command.cwd, state.workspace)
-        wanted, notes = _existing(self._wanted(command, state, backend))
+        wanted, notes = existing(self._wanted(command, state, backend))
 
         # 2: understand
         understanding = understand(command)
 
         # 3: decide
-        ceiling, source = _under(config, wanted, state.workspace)
+        ceiling, source = under_ceilings_of(config, wanted, state.workspace)
         decision = decide(
             understanding,
             wanted=wanted,
@@ -135,8 +113,8 @@ class _Core:
             confined=backend.confines,
         )
         if cwd is None:
-            reason = Reason("cwd", _cwd_problem(command.cwd, state.workspace))
-            raise _denied(command, decision.with_verdict("deny", reason), layer="capability")
+            reason = Reason("cwd", cwd_problem(command.cwd, state.workspace))
+            raise denied(command, decision.with_verdict("deny", reason), layer="capability")
         request = PlanRequest(
             workspace=state.workspace,
             capabilities=wanted,
@@ -172,7 +150,7 @@ class _Core:
             if decision.verdict == "ask":
                 decision = yield from self._ask(checked, command)
             if decision.verdict != "allow":
-                raise _denied(command, decision, layer="policy")
+                raise denied(command, decision, layer="policy")
 
             # 5: confine and run
             enclosure = checked.backend.open(checked.plan)
@@ -185,7 +163,7 @@ class _Core:
                     pump.abandon()
             finally:
                 enclosure.close()
-            output = _output(pump, streams, checked, decision)
+            output = output_of(pump, streams, checked, decision)
         except BaseException as error:
             event: Event = "refusal" if isinstance(error, Denied) else "failure"
             self._record(event, command, {"error": type(error).__name__, "message": str(error)})
@@ -223,7 +201,7 @@ class _Core:
             msg = f"the command could not be started: {error.strerror or error}"
             raise SandboxUnavailable(msg, hint="see `ringfence status`", reason="failed") from error
         try:
-            return Pump(running, streams, _timeout(command, checked.wanted, config, limited=limited))
+            return Pump(running, streams, timeout_of(command, checked.wanted, config, limited=limited))
         except BaseException:
             running.discard()
             raise
@@ -364,91 +342,3 @@ class AsyncFence(_Core):
         import asyncio
 
         await asyncio.to_thread(self.sessions.close_all)
-
-
-def _under(config: Config, wanted: Capabilities, place: str) -> tuple[Capabilities, str]:
-    """Return what every ceiling leaves of `wanted`, and which one took something away."""
-    left, source = wanted, "a ceiling"
-    for ceiling in config.ceilings:
-        narrowed = ceiling.narrow(left, place)
-        if narrowed != left:
-            left, source = narrowed, ceiling.source
-    return left, source
-
-
-def _existing(wanted: Capabilities) -> tuple[Capabilities, tuple[str, ...]]:
-    """Leave out paths that are not there, and say so: that only ever takes something away."""
-    absent = [path for path in (*wanted.read, *wanted.write) if not os.path.lexists(path)]
-    if not absent:
-        return wanted, ()
-    left = wanted.replace(
-        read=tuple(p for p in wanted.read if p not in absent), write=tuple(p for p in wanted.write if p not in absent)
-    )
-    return left, tuple(f"left out, because it does not exist: {path}" for path in absent)
-
-
-def _cwd_problem(cwd: str | None, place: str) -> str:
-    path = os.path.join(place, cwd or "")
-    if not os.path.isdir(path):
-        return f"the working directory {path} does not exist"
-    return f"cwd outside workspace root: {cwd} is not in {place}"
-
-
-def _denied(command: Command, decision: Decision, *, layer: str) -> Denied:
-    reason = decision.reasons[0]
-    hint = _CEILING_ADVICE if reason.factor == "ceiling" else _ADVICE
-    denial = Denial(layer=layer, operation="run", subject=str(command), rule=reason.factor, hint=hint)
-    return Denied(reason.text, hint=hint, decision=decision, denial=denial)
-
-
-def _timeout(command: Command, wanted: Capabilities, config: Config, *, limited: bool) -> float | None:
-    """Return the most specific timeout, within the maximum."""
-    if limited:
-        return min(command.timeout or wanted.limits.timeout or config.timeout, config.max_timeout)
-    asked = command.timeout or wanted.limits.timeout
-    # Without the default timeout the built-in maximum does not hold either; a configured one does.
-    most = config.max_timeout if config.max_timeout < MAX_TIMEOUT else None
-    return most if asked is None else asked if most is None else min(asked, most)
-
-
-def _output(pump: Pump, streams: Streams, checked: Checked, decision: Decision) -> Output:
-    end, out, err = pump.exit, streams.out.result(), streams.err.result()
-    if end.code == _STAGE_FAILED and err.head.startswith(b"ringfence-stage: "):
-        msg = err.data.decode("utf-8", "replace").strip().removeprefix("ringfence-stage: ")
-        raise SandboxUnavailable(msg, hint="see `ringfence status`", reason="landlock")
-    if end.failure is not None and not pump.killed:
-        words = err.data.decode("utf-8", "replace").strip()
-        raise ProgramNotFound(f"{end.failure}: {words}" if words else end.failure)
-    notes = checked.notes
-    if pump.timed_out:
-        notes = (*notes, f"killed by its timeout of {pump.timeout:g} s; a longer one can be asked for")
-    return Output(
-        exit_code=None if pump.timed_out else end.code,
-        signal=9 if pump.timed_out else end.signal,
-        out=out,
-        err=err,
-        timed_out=pump.timed_out,
-        duration_ms=pump.duration * 1000,
-        decision=decision,
-        enforcement=Enforcement(
-            backend=checked.backend.name,
-            confined=checked.backend.confines,
-            layers=checked.plan.layers,
-            limits=pump.running.limits,
-            missing=checked.plan.missing,
-        ),
-        denials=_denials(checked, err, end),
-        notes=notes,
-    )
-
-
-def _denials(checked: Checked, err: Captured, end: Exit) -> tuple[Denial, ...]:
-    observed: tuple[Denial, ...] = ()
-    if end.out_of_memory:
-        most = f"{checked.plan.limits.memory_mb} MiB"
-        observed = (Denial("limits", "memory", most, rule="memory", hint="use less, or ask for more: --memory MB"),)
-    if not end.code or not checked.backend.confines or not (err.head or err.tail):
-        return observed
-    from ringfence.sandbox.denials import infer
-
-    return (*observed, *infer(checked.plan, cwd=checked.cwd, stderr=err.data.decode("utf-8", "replace")))

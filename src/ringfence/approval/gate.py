@@ -49,7 +49,7 @@ async def ask_async(approver: Approver | None, request: Request, wait: float) ->
     import inspect
 
     try:
-        call = approver if inspect.isroutine(approver) else getattr(approver, "__call__", approver)  # noqa: B004
+        call = approver if inspect.isroutine(approver) else getattr(approver, "__call__", approver)  # noqa: B004  # it may be async
         if inspect.iscoroutinefunction(call):
             return _checked(await asyncio.wait_for(call(request), wait))
         return _checked(await asyncio.wait_for(_on_a_thread(approver, request), wait))
