@@ -67,21 +67,6 @@ def test_cancelling_kills_the_tree_whenever_it_comes(workspace, moment):
         assert recorder.events()[-1] == "failure"
 
 
-def test_a_loop_is_not_blocked_by_a_start(workspace):
-    async def main():
-        async with AsyncFence() as fence, fence.session(workspace=workspace) as session:
-            task = asyncio.create_task(session.run("sleep 0.2"))
-            longest, last = 0.0, time.monotonic()
-            while not task.done():
-                await asyncio.sleep(0)
-                now = time.monotonic()
-                longest, last = max(longest, now - last), now
-            assert (await task).ok
-            return longest
-
-    asyncio.run(main())
-
-
 def test_cancelling_again_and_again_leaves_nothing(workspace):
     marker = workspace / "alive"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 
@@ -149,9 +148,7 @@ def test_nothing_is_left_staged(session):
 
 def test_a_toolchain_that_only_root_can_reach_runs(session):
     """Here `python3` may be a shim below root's home, which nobody else may enter."""
-    python = shutil.which("python3")
     assert session.run(["python3", "-c", "print(6 * 7)"]).stdout == "42\n"
-    assert python
 
 
 def mounts():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import time
 
 import pytest
 
@@ -197,6 +198,7 @@ def test_background_processes_end_with_their_command(session, workspace):
     assert out.stdout == "done\n"
     assert out.duration_ms < 5000
     stamp = (workspace / "tick").read_text()
+    time.sleep(0.2)
     assert (workspace / "tick").read_text() == stamp
 
 

@@ -107,6 +107,20 @@ def test_idle_scratch_is_reclaimed_after_a_week(fence, workspace):
     assert entry not in os.listdir(shelf)
 
 
+def test_a_private_workspace_is_never_reclaimed(fence):
+    """It holds somebody's work; only what has no session's name goes."""
+    with fence.session("mine") as session:
+        place = session.workspace
+        with open(os.path.join(place, "work"), "w", encoding="utf-8") as file:
+            file.write("precious")
+    os.utime(place + ".lock", (0, 0))
+    os.utime(place, (0, 0))
+    with fence.session("other"), fence.session():
+        pass
+    with open(os.path.join(place, "work"), encoding="utf-8") as file:
+        assert file.read() == "precious"
+
+
 @pytest.mark.parametrize(
     "path",
     [

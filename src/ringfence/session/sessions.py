@@ -107,7 +107,7 @@ class SessionState:
 
 
 class Sessions:
-    """Finds a session by its id, making it on first use."""
+    """The open sessions by their ids; opened once, and closed with their last user."""
 
     def __init__(self, places: Places, baseline: Callable[[str], Capabilities]) -> None:
         self._places = places
@@ -157,7 +157,7 @@ class Sessions:
         name = EPHEMERAL + os.urandom(8).hex() if session_id is None else workspace.directory_name(session_id)
         with contextlib.ExitStack() as undo:
             if directory is None:
-                shelf = Shelf(os.path.join(root, "workspaces"))
+                shelf = Shelf(os.path.join(root, "workspaces"), keep=True)
                 place = _take(shelf, name, undo, remove=ephemeral)
             else:
                 place = workspace.check(directory, self._places)
@@ -166,7 +166,7 @@ class Sessions:
                 private_home = home.private_home(self._places, workspace.name_of(place))
             scratch: str | None = None
             if not single_use:
-                shelf = Shelf(os.path.join(root, "scratch"))
+                shelf = Shelf(os.path.join(root, "scratch"), keep=False)
                 # A session may work in several places over time; its /tmp goes with the place.
                 suffix = "" if ephemeral else "-" + workspace.directory_name(place)[:16]
                 scratch = _take(shelf, name + suffix, undo, remove=ephemeral)

@@ -27,8 +27,10 @@ _IDLE_SECONDS = 7 * 24 * 3600
 class Shelf:
     """A directory of directories, each with a lock that its users share."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, keep: bool) -> None:
+        """`keep` says that what has a session's name is somebody's work, however long it lies there."""
         self.path = private_directory(path)
+        self._keep = keep
 
     def take(self, name: str) -> tuple[str, int]:
         """Make the directory `name`, and return its path and the lock that keeps it from being swept."""
@@ -48,7 +50,7 @@ class Shelf:
         os.close(lock)
 
     def sweep(self) -> None:
-        """Remove what nobody uses: ephemeral directories at once, others after a week."""
+        """Remove what nobody uses: ephemeral directories at once, and others after a week unless they are kept."""
         limit = time.time() - _IDLE_SECONDS
         for entry in os.listdir(self.path):
             name = entry.removesuffix(_LOCK)
@@ -57,7 +59,8 @@ class Shelf:
             # Whatever vanishes meanwhile is swept by another process.
             with contextlib.suppress(FileNotFoundError, BlockingIOError):
                 path = os.path.join(self.path, entry)
-                if name.startswith(EPHEMERAL) or os.stat(path).st_mtime < limit:
+                idle = not self._keep and os.stat(path).st_mtime < limit
+                if name.startswith(EPHEMERAL) or idle:
                     lock = os.open(path, os.O_RDWR | os.O_CLOEXEC)
                     try:
                         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
