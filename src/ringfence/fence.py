@@ -70,6 +70,7 @@ class _Core:
         self.registry = registry or Registry()
         self.approver = approver
         self._recorder: Recorder = recorder or LoggingRecorder()
+        self._memory = os.path.join(self.places.state, "backend")
         self._configs: dict[str, Config] = {}
         self._surveyed: Survey | None = None
         self._plans: list[tuple[PlanRequest, Backend, Plan]] = []
@@ -94,7 +95,9 @@ class _Core:
         # 1: resolve
         state = self.sessions.get(require(command.session))
         config = self.config_for(state.workspace)
-        backend = self.registry.choose(config.backend if config.enabled else "disabled")
+        backend = self.registry.choose(config.backend if config.enabled else "disabled", memory=self._memory)
+        if backend.confines and not backend.mounts:
+            self.sessions.settle(state)
         cwd = workspace.inside(command.cwd, state.workspace)
         wanted, notes = existing(self._wanted(command, state, backend))
 
@@ -165,6 +168,8 @@ class _Core:
                 enclosure.close()
             output = output_of(pump, streams, checked, decision)
         except BaseException as error:
+            if isinstance(error, SandboxUnavailable):
+                self.registry.forget(self._memory)
             event: Event = "refusal" if isinstance(error, Denied) else "failure"
             self._record(event, command, {"error": type(error).__name__, "message": str(error)})
             raise
@@ -261,7 +266,13 @@ class _Core:
         if self._surveyed is None:
             self._surveyed = look(home=self.places.home, path=self._env.get("PATH", ""), own=self.places.own)
         secrets = tuple(os.path.join(state.workspace, name) for name in config.hidden)
-        survey = to_hide(self._surveyed, self.places.own, secrets=secrets, writable=wanted.write)
+        survey = to_hide(
+            self._surveyed,
+            self.places.own,
+            secrets=secrets,
+            shown=(state.workspace, *wanted.read, *wanted.write),
+            writable=wanted.write,
+        )
         if not survey.as_root or "/" in wanted.write:
             return survey
         tools = (place.real for place in survey.toolchains)

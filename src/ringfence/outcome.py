@@ -102,6 +102,10 @@ def output_of(pump: Pump, streams: Streams, checked: Checked, decision: Decision
         raise SandboxUnavailable(msg, hint="see `ringfence status`", reason="landlock")
     if end.failure is not None and not pump.killed:
         words = err.data.decode("utf-8", "replace").strip()
+        if words.startswith("bwrap: ") and "execvp" not in words:
+            raise SandboxUnavailable(
+                f"bubblewrap could not finish: {words}", hint="see `ringfence status`", reason="failed"
+            )
         raise ProgramNotFound(f"{end.failure}: {words}" if words else end.failure)
     notes = checked.notes
     if pump.timed_out:

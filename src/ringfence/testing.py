@@ -71,6 +71,7 @@ class FakeBackend:
     """Pretends to confine; `launches` is what it was asked to run, `plans` what it planned."""
 
     name = "fake"
+    mounts = True
 
     def __init__(
         self,
@@ -169,6 +170,7 @@ def _full_pipe(data: bytes) -> int:
 def fake_registry(backend: FakeBackend) -> Registry:
     """Return a registry in which `auto` means this backend and nothing real is left."""
     registry = Registry()
-    registry.remove("bubblewrap")
+    for name in ("bubblewrap", "landlock"):
+        registry.remove(name)
     registry.register(backend.name, lambda: backend, priority=100)
     return registry

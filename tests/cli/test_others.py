@@ -49,7 +49,7 @@ def test_status(cli):
     assert "\033" not in out.stdout
     fields = json.loads(cli("status", "--json").stdout)
     assert fields["chosen"] == "bubblewrap"
-    assert {b["name"] for b in fields["backends"]} == {"bubblewrap", "host", "disabled"}
+    assert {b["name"] for b in fields["backends"]} == {"bubblewrap", "landlock", "host", "disabled"}
     assert "writes" in fields["backends"][0]["guarantees"]
 
 

@@ -1,4 +1,4 @@
-"""Reading what is nobody's business inside, and reaching other sessions' files and processes."""
+"""What is nobody's business inside, as it looks from there; how to get at it: `arsenal.py`."""
 
 from __future__ import annotations
 
@@ -8,39 +8,6 @@ import subprocess
 import pytest
 
 from ringfence import Fence
-
-
-@pytest.fixture
-def home(tmp_path, monkeypatch):
-    home = tmp_path / "home"
-    (home / ".ssh").mkdir(parents=True)
-    (home / ".ssh" / "id_ed25519").write_text("a secret")
-    (home / "diary").write_text("a secret")
-    monkeypatch.setenv("HOME", str(home))
-    return home
-
-
-READS = {
-    "credential": "cat ~/.ssh/id_ed25519",
-    "private file": "cat ~/diary",
-    "through proc": "cat /proc/self/root$HOME/diary",
-    "through a link": "ln -sf $HOME/diary l && cat l",
-    "through cwd": "cd ~ && cat diary",
-    "by find": "find $HOME -name diary -exec cat {} +",
-}
-
-
-@pytest.mark.parametrize("attack", READS)
-def test_control_reading_the_home_works_outside(attack, home, workspace):
-    out = subprocess.run(["/bin/bash", "-c", READS[attack]], cwd=workspace, capture_output=True, text=True, check=False)
-    assert "a secret" in out.stdout
-
-
-@pytest.mark.parametrize("attack", READS)
-def test_reading_the_home_fails_inside(attack, home, workspace):
-    with Fence() as fence, fence.session(workspace=workspace) as session:
-        out = session.run(READS[attack])
-    assert "a secret" not in out.stdout
 
 
 def test_another_sessions_workspace_is_invisible(fence):
@@ -93,16 +60,6 @@ def test_the_command_is_not_on_our_command_line(session):
         list(stream)
     assert "bwrap" in listing
     assert "hunter2" not in listing
-
-
-@pytest.mark.as_root  # what only root could read
-@pytest.mark.parametrize("path", ["/etc/shadow", "/etc/gshadow"])
-def test_files_of_root_alone_are_masked(session, path):
-    with open(path, "rb") as file:
-        assert file.read()
-    out = session.run(["cat", path])
-    assert out.exit_code != 0
-    assert out.stdout == ""
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,4 @@
-"""Writing outside the workspace, by every route we know.
-
-Each attack runs twice: once with nothing to stop it, where it must succeed, or it would prove
-nothing; and once inside, where it must not.
-"""
+"""Writing outside the workspace through what the caller has open; by itself: `arsenal.py`."""
 
 from __future__ import annotations
 
@@ -12,77 +8,14 @@ import subprocess
 import pytest
 
 from ringfence import Fence
-from ringfence.testing import FakeApprover
-
-# $V is a directory outside the workspace that holds the file `victim`.
-WRITES = {
-    "create": "echo pwned > $V/new",
-    "overwrite": "echo pwned > $V/victim",
-    "append": "echo pwned >> $V/victim",
-    "truncate": "python3 -c \"import os; os.truncate('$V/victim', 0)\"",
-    "chmod": "chmod 777 $V/victim",
-    "utime": "touch -d @0 $V/victim",
-    "rename": "mv $V/victim $V/gone",
-    "unlink": "rm -f $V/victim",
-    "mkdir": "mkdir $V/new",
-    "symlink in the workspace": "ln -s $V link && echo pwned > link/new",
-    "symlink to the file": "ln -s $V/victim link && echo pwned > link",
-    "dot dot": "mkdir -p a/b && echo pwned > a/b/../../$(realpath --relative-to=$PWD $V)/new",
-    "proc self root": "echo pwned > /proc/self/root$V/new",
-    "proc 1 root": "echo pwned > /proc/1/root$V/new || echo pwned > /proc/self/root$V/new",
-    "proc self cwd": "cd $V && echo pwned > /proc/self/cwd/new",
-    "hard link": "ln $V/victim here && echo pwned > here",
-    "double slash": "echo pwned > /$V/new",
-    "xattr": "python3 -c \"import os; os.setxattr('$V/victim', 'user.x', b'pwned')\"",
-    "a bind mount of its own": (
-        "unshare -Ur --mount sh -c 'mount --bind $V $PWD/m && echo pwned > $PWD/m/new' || echo pwned > $V/new"
-    ),
-}
-
-
-def state_of(directory):
-    """Everything about a tree that an attack could change."""
-    found = {}
-    for path in sorted([directory, *directory.rglob("*")]):
-        status = path.lstat()
-        content = path.read_bytes() if path.is_file() else b""
-        attributes = tuple(os.listxattr(path, follow_symlinks=False))
-        found[str(path)] = (
-            status.st_mode,
-            status.st_mtime_ns if path.is_file() else 0,
-            status.st_ino,
-            content,
-            attributes,
-        )
-    return found
 
 
 @pytest.fixture
 def victim(tmp_path):
-    directory = tmp_path / "victim dir".replace(" ", "-")
+    directory = tmp_path / "victim"
     directory.mkdir()
     (directory / "victim").write_text("precious")
     return directory
-
-
-@pytest.mark.parametrize("attack", WRITES)
-def test_control_the_attack_works_when_nothing_stops_it(attack, workspace, victim):
-    (workspace / "m").mkdir()
-    before = state_of(victim)
-    env = {**os.environ, "V": str(victim)}
-    subprocess.run(["/bin/bash", "-c", WRITES[attack]], cwd=workspace, env=env, check=False, capture_output=True)
-    assert state_of(victim) != before
-
-
-@pytest.mark.parametrize("reach", ["invisible", "readable"])
-@pytest.mark.parametrize("attack", WRITES)
-def test_it_fails_inside(attack, reach, workspace, victim):
-    (workspace / "m").mkdir()
-    before = state_of(victim)
-    with Fence(approver=FakeApprover()) as fence, fence.session(workspace=workspace) as session:
-        caps = session.capabilities.with_read(victim) if reach == "readable" else None
-        session.run(WRITES[attack], env={"V": str(victim)}, capabilities=caps)
-    assert state_of(victim) == before
 
 
 @pytest.mark.parametrize("arm", ["control", "inside"])

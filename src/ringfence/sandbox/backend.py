@@ -110,6 +110,7 @@ if TYPE_CHECKING:
 
         name: str
         confines: bool
+        mounts: bool  # whether it can show a directory at another place, or one that is in memory only
 
         def probe(self) -> Availability:
             """Say whether it works here; really tried, cached."""

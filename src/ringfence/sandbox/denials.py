@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ringfence.sandbox.plan import Plan
+    from ringfence.sandbox.plan import Mount, Plan
 
 _MAX_TEXT = 64 * 1024
 _MAX_DENIALS = 5
@@ -26,6 +26,7 @@ _DENIED = ("Permission denied", "Operation not permitted")
 _ABSENT = "No such file or directory"
 _QUOTES = "'\"`‘’"  # noqa: RUF001  # those of GNU tools among them
 _MAX_PATH = 4096
+_NO_FAMILY = "Address family not supported by protocol"
 _NETWORK = (
     "Network is unreachable",
     "Temporary failure in name resolution",
@@ -78,6 +79,8 @@ def _named_after(line: str, word: str) -> str:
 
 def _about(plan: Plan, path: str, word: str) -> Denial | None:
     mount = deepest(path, plan.mounts)
+    if "mounts" not in plan.layers:
+        return _ruled_out(plan, path, mount) if word in _DENIED else None
     if mount is not None and mount.why == "hidden":
         return _denial("read", path, "hidden", f"ask for it: --read {path}")
     if word == _READ_ONLY and (mount is None or not mount.writable):
@@ -86,6 +89,22 @@ def _about(plan: Plan, path: str, word: str) -> Denial | None:
     if word == _ABSENT and mount is None and not _is_parent(plan, path):
         return _denial("read", path, "not-visible", f"only parts of the machine are visible; ask: --read {path}")
     return None
+
+
+def _ruled_out(plan: Plan, path: str, mount: Mount | None) -> Denial | None:
+    """Tell what Landlock refused: it answers as the file's own mode would, which then has to allow it."""
+    wanted = os.R_OK if mount is None else os.W_OK
+    there = path if os.path.lexists(path) else os.path.dirname(path)
+    if (mount is not None and mount.writable) or not os.access(there, wanted):
+        return None
+    if mount is not None:
+        hint = f"write inside {plan.workspace}, or ask: --write {os.path.dirname(path)}"
+        return Denial("landlock", "write", path, rule="read-only", hint=hint, evidence="inferred")
+    if path == "/tmp" or path.startswith("/tmp/"):  # noqa: S108  # the host's, which is out of reach
+        hint = "use the directory that TMPDIR names"
+        return Denial("landlock", "write", path, rule="not-visible", hint=hint, evidence="inferred")
+    hint = f"only parts of the machine are visible; ask: --read {path}"
+    return Denial("landlock", "read", path, rule="not-visible", hint=hint, evidence="inferred")
 
 
 def _is_parent(plan: Plan, path: str) -> bool:
@@ -98,8 +117,9 @@ def _denial(operation: str, path: str, rule: str, hint: str) -> Denial:
 
 def _network(plan: Plan, text: str) -> Iterator[Denial]:
     if plan.network.kind == "none":
-        for words in _NETWORK:
+        layer = "network-namespace" if "network-namespace" in plan.layers else "seccomp"
+        for words in _NETWORK if layer != "seccomp" else (*_NETWORK, _NO_FAMILY):
             if words in text:
                 hint = "there is no network inside; ask for it: --net all"
-                yield Denial("network-namespace", "connect", "", rule="no-network", hint=hint, evidence="inferred")
+                yield Denial(layer, "connect", "", rule="no-network", hint=hint, evidence="inferred")
                 return

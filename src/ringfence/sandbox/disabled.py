@@ -18,6 +18,7 @@ class Disabled:
 
     name = "disabled"
     confines = True
+    mounts = True
 
     def probe(self) -> Availability:
         """It is never available."""

@@ -28,6 +28,7 @@ class Host:
 
     name = "host"
     confines = False
+    mounts = False
 
     def probe(self) -> Availability:
         """It always works; that is what is wrong with it."""

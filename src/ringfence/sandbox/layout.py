@@ -59,6 +59,8 @@ class _View:
     def show_system(self) -> None:
         if "/" in self._granted:
             self._add(Mount("/", "bind", "/", writable="/" in self._caps.write, why="granted"))
+            for place in self._survey.linked if "/" not in self._caps.write else ():
+                self._add(Mount(place.path, "bind", place.real, why="system"))
         else:
             for place in (*self._survey.system, *self._survey.linked):
                 self._add(Mount(place.path, "link" if place.kind == "link" else "bind", place.real, why="system"))

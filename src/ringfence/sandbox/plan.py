@@ -62,6 +62,7 @@ class Plan(Value):
     mounts: tuple[Mount, ...]
     network: Network
     limits: Limits
+    tmp: str = "/tmp"  # noqa: S108  # the place inside, which is private
     spawn: bool = True
     debug: bool = False
     drops_root: bool = False

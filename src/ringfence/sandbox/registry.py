@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+
 from ringfence.errors import ConfigError, SandboxUnavailable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ringfence.sandbox.backend import Backend
+    from ringfence.sandbox.backend import Availability, Backend
 
 ENTRY_POINTS = "ringfence.backends"
 
@@ -17,6 +20,12 @@ def _bubblewrap() -> Backend:
     from ringfence.sandbox.linux.bubblewrap import Bubblewrap
 
     return Bubblewrap()
+
+
+def _landlock() -> Backend:
+    from ringfence.sandbox.linux.landlock_only import Landlock
+
+    return Landlock()
 
 
 def _host() -> Backend:
@@ -34,6 +43,7 @@ def _disabled() -> Backend:
 # Strongest first; 0 is never chosen by `auto`.
 _BUILT_IN: tuple[tuple[str, int, Callable[[], Backend]], ...] = (
     ("bubblewrap", 100, _bubblewrap),
+    ("landlock", 80, _landlock),
     ("host", 0, _host),
     ("disabled", 0, _disabled),
 )
@@ -45,16 +55,19 @@ class Registry:
     def __init__(self) -> None:
         self._makers = {name: (priority, make) for name, priority, make in _BUILT_IN}
         self._made: dict[str, Backend] = {}
+        self._chosen: Backend | None = None
 
     def register(self, name: str, make: Callable[[], Backend], *, priority: int = 50) -> None:
         """Add a backend or replace one; priority 0 keeps it out of `auto`."""
         self._makers[name] = (priority, make)
         self._made.pop(name, None)
+        self._chosen = None
 
     def remove(self, name: str) -> None:
         """Take a backend out, so that nothing chooses it."""
         self._makers.pop(name, None)
         self._made.pop(name, None)
+        self._chosen = None
 
     def names(self) -> list[str]:
         """Name all of them, strongest first."""
@@ -87,10 +100,11 @@ class Registry:
             if point.name not in self._makers:
                 self.register(point.name, point.load())
 
-    def choose(self, wanted: str = "auto") -> Backend:
+    def choose(self, wanted: str = "auto", *, memory: str = "") -> Backend:
         """Return the backend to use: the named one, or the strongest that confines here.
 
-        The strongest is taken unprobed when it is the only one: starting it is the probe.
+        Trying the strongest costs as much as a command, so that it worked is remembered in the file
+        `memory` until the machine starts anew. That one did not work is never remembered.
 
         Raises:
             SandboxUnavailable: none of them works here.
@@ -98,14 +112,21 @@ class Registry:
         """
         if wanted != "auto":
             return self.get(wanted)
-        candidates = [name for name in self.names() if self._makers[name][0] > 0]
-        if len(candidates) == 1:
-            return self.get(candidates[0])
-        reasons = []
-        for name in candidates:
+        if self._chosen is not None:
+            return self._chosen
+        reasons: list[tuple[str, Availability]] = []
+        for name in self.names():
+            if self._makers[name][0] <= 0:
+                continue
             backend = self.get(name)
+            if not reasons and memory and _read(memory) == _here(name):
+                self._chosen = backend
+                return backend
             answer = backend.probe()
             if answer.available:
+                if not reasons and memory:
+                    _write(memory, _here(name))
+                self._chosen = backend
                 return backend
             reasons.append((name, answer))
         raise SandboxUnavailable(
@@ -113,3 +134,30 @@ class Registry:
             hint=next((a.fix for _, a in reasons if a.fix), "see `ringfence status`"),
             reason="none-available",
         )
+
+    def forget(self, memory: str) -> None:
+        """Try anew next time: what was thought to work did not."""
+        self._chosen = None
+        with contextlib.suppress(OSError):
+            os.unlink(memory)
+
+
+def _here(name: str) -> str:
+    """Say what was found to work, and where: a container may share its state with the machine around it."""
+    with contextlib.suppress(OSError):
+        spaces = [os.readlink(f"/proc/self/ns/{kind}") for kind in ("mnt", "user")]
+        return " ".join([name, _read("/proc/sys/kernel/random/boot_id").strip(), *spaces, str(os.geteuid())])
+    return f"{name} nowhere"
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read(4096)
+    except OSError:
+        return ""
+
+
+def _write(path: str, text: str) -> None:
+    with contextlib.suppress(OSError), open(path, "w", encoding="utf-8") as file:
+        file.write(text)

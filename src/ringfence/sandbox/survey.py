@@ -55,17 +55,50 @@ def look(*, home: str, path: str, own: tuple[str, ...]) -> Survey:
     )
 
 
-def to_hide(survey: Survey, own: tuple[str, ...], *, secrets: tuple[str, ...], writable: tuple[str, ...]) -> Survey:
+def to_hide(
+    survey: Survey, own: tuple[str, ...], *, secrets: tuple[str, ...], shown: tuple[str, ...], writable: tuple[str, ...]
+) -> Survey:
     """Add what must be hidden at this moment: credentials may have appeared since the last command.
 
     `secrets` are files in the workspace; a link there was put by a command or leads to what is not shown,
     and is left alone. Directories of ours are hidden before they exist where a command could make them,
-    for us to read.
+    for us to read. Sockets of the host are hidden wherever a place around them is `shown`.
     """
     inside = tuple(Place(p, "file", p) for p in secrets if os.path.isfile(p) and os.path.realpath(p) == p)
     hidden = (*_places(os.path.join(survey.home, name) for name in tables.HIDDEN), *inside)
     absent = (p for p in own if not os.path.lexists(p) and covered(p, writable) and _can_make(p))
+    if "/" not in writable:
+        sockets = tuple(p for p in host_sockets(shown) if "/" not in shown or not covered(p, tables.SOCKETS))
+        hidden += (*(_places(tables.SOCKETS) if "/" in shown else ()), *(Place(p, "file", p) for p in sockets))
     return survey.replace(hidden=hidden, concealed=(*_places(own), *(Place(p, "dir", p) for p in absent)))
+
+
+def host_sockets(roots: tuple[str, ...], *, table: str = "/proc/net/unix") -> tuple[str, ...]:
+    """Find the sockets that programs of the host listen on below `roots`; those of commands are not in the table."""
+    found: dict[str, None] = {}
+    try:
+        with open(table, "rb") as file:
+            lines = os.fsdecode(file.read()).splitlines()
+    except OSError:
+        return ()
+    for line in lines[1:]:
+        name = line.split(maxsplit=7)[7:]
+        if not name or name[0].startswith("@"):
+            continue
+        # One that was bound by a relative name is looked for right below each root.
+        candidates = [name[0]] if name[0].startswith("/") else [os.path.join(root, name[0]) for root in roots]
+        for path in candidates:
+            real = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+            if covered(real, roots) and _is_socket(real):
+                found[real] = None
+    return tuple(found)
+
+
+def _is_socket(path: str) -> bool:
+    try:
+        return stat.S_ISSOCK(os.lstat(path).st_mode)
+    except OSError:
+        return False
 
 
 def _can_make(path: str) -> bool:

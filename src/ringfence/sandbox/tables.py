@@ -40,6 +40,9 @@ ROOT_ONLY = (
     "/etc/security/opasswd",
 )
 
+# Where programs of the host put their sockets: empty where a grant shows all of the machine to read.
+SOCKETS = ("/run",)
+
 # Files that distributions keep elsewhere and link to from /etc; the link's target is shown.
 LINKED = ("/etc/resolv.conf", "/etc/localtime", "/etc/mtab")
 

@@ -47,7 +47,7 @@ class SessionState:
         baseline: Capabilities,
         private_home: str | None,
         scratch: str | None,
-        close: Callable[[], None],
+        undo: contextlib.ExitStack,
     ) -> None:
         self.id = session_id
         self.workspace = workspace
@@ -56,7 +56,7 @@ class SessionState:
         self.scratch = scratch
         self.closed = False
         self.users = 0
-        self._close = close
+        self.undo = undo
         self._granted: frozenset[Capabilities] = frozenset()
         self._lock = _thread.allocate_lock()
         self._running: set[Cancellable] = set()
@@ -103,7 +103,7 @@ class SessionState:
         deadline = time.monotonic() + _CLOSE_SECONDS
         while self._running and time.monotonic() < deadline:
             time.sleep(0.005)
-        self._close()
+        self.undo.close()
 
 
 class Sessions:
@@ -176,8 +176,17 @@ class Sessions:
                 baseline=self._baseline(place),
                 private_home=private_home,
                 scratch=scratch,
-                close=undo.pop_all().close,
+                undo=undo.pop_all(),
             )
+
+    def settle(self, state: SessionState) -> None:
+        """Give a session a home and a /tmp on disk, for a backend that cannot keep them in memory."""
+        with self._lock:
+            shelf = Shelf(os.path.join(self._places.state, "scratch"), keep=False)
+            if state.private_home is None:
+                state.private_home = _take(shelf, EPHEMERAL + os.urandom(8).hex(), state.undo, remove=True)
+            if state.scratch is None:
+                state.scratch = _take(shelf, EPHEMERAL + os.urandom(8).hex(), state.undo, remove=True)
 
     def close(self, session_id: str) -> None:
         """Close one session, if nobody else has it open."""

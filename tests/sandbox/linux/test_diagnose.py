@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from ringfence import SandboxUnavailable
+from ringfence import Config, Fence, SandboxUnavailable
 from ringfence.sandbox.linux import bubblewrap, diagnose
 from ringfence.sandbox.linux.bubblewrap import Bubblewrap
 from ringfence.sandbox.linux.diagnose import Kernel, explain
@@ -64,6 +64,13 @@ def test_the_probe_really_tries_and_is_kept(monkeypatch):
     assert "bubblewrap" in answer.fix
 
 
+@pytest.fixture
+def session(workspace):
+    """Bubblewrap or nothing: the other backend would step in."""
+    with Fence(Config(backend="bubblewrap")) as fence, fence.session(workspace=workspace) as session:
+        yield session
+
+
 def test_missing_is_refused_with_the_next_step(monkeypatch, session):
     monkeypatch.setattr(bubblewrap, "_TRUSTED", ("/nonexistent",))
     monkeypatch.setattr(bubblewrap, "_from_wheel", lambda: None)
@@ -98,17 +105,44 @@ def refused(code: str) -> subprocess.CompletedProcess[str]:
 def test_refused_namespaces_are_told_from_a_missing_program(workspace):
     code = (
         "import ringfence\n"
-        f"try: ringfence.run('true', workspace={str(workspace)!r})\n"
+        f"try: ringfence.run('true', workspace={str(workspace)!r}, config=ringfence.Config(backend='bubblewrap'))\n"
         "except ringfence.SandboxUnavailable as e: print(e.reason, '|', e.hint)"
     )
     out = refused(code)
     assert out.stdout == "namespaces-forbidden | sudo sysctl -w user.max_user_namespaces=15000\n", out.stderr
 
 
-def test_status_says_so_and_fails(workspace):
+def test_the_other_backend_steps_in_and_says_what_is_missing(workspace):
+    code = (
+        "import ringfence\n"
+        f"out = ringfence.run('echo confined > made; cat /proc/self/status', workspace={str(workspace)!r})\n"
+        "print(out.enforcement.backend, out.enforcement.confined, *(m.guarantee for m in out.enforcement.missing))\n"
+        "print('NoNewPrivs:\t1' in out.stdout)"
+    )
+    out = refused(code)
+    first, second = out.stdout.splitlines()
+    assert first.startswith("landlock True "), out.stderr
+    assert {"loopback", "metadata", "processes", "protected"} <= set(first.split())
+    assert second == "True"
+    assert (workspace / "made").read_text() == "confined\n"
+
+
+def test_status_says_why_and_what_is_used_instead():
     out = refused("from ringfence.cli.main import main; raise SystemExit(main(['status']))")
-    assert out.returncode == 125, out.stderr
+    assert out.returncode == 0, out.stderr
     assert "to fix: sudo sysctl -w user.max_user_namespaces=15000" in out.stdout
+    assert next(line for line in out.stdout.splitlines() if line.startswith("landlock")).endswith("<- used")
+
+
+def test_a_required_guarantee_keeps_it_from_stepping_in(workspace):
+    code = (
+        "import ringfence\n"
+        "config = ringfence.Config(require=('metadata',))\n"
+        f"try: ringfence.run('touch made', workspace={str(workspace)!r}, config=config)\n"
+        "except ringfence.UnsupportedPolicy as e: print(e)"
+    )
+    assert "'metadata'" in refused(code).stdout
+    assert list(workspace.iterdir()) == []
 
 
 def test_inside_a_flatpak_the_way_out_is_named(monkeypatch, session):
@@ -139,7 +173,7 @@ def test_the_command_line_without_bubblewrap(workspace):
     script = 'mount --bind /dev/null /usr/bin/bwrap && exec "$@"'
     run = [sys.executable, "-P", "-m", "ringfence"]
     out = subprocess.run(
-        ["unshare", "--mount", "sh", "-c", script, "sh", *run, "run", "--", "touch", "ran"],
+        ["unshare", "--mount", "sh", "-c", script, "sh", *run, "run", "--backend", "bubblewrap", "--", "touch", "ran"],
         cwd=workspace,
         capture_output=True,
         text=True,

@@ -12,9 +12,16 @@ import sys
 import pytest
 
 from ringfence.sandbox.linux import seccomp
+from ringfence.sandbox.linux.seccomp import Profile
 
 ALLOW, KILL = 0x7FFF0000, 0x80000000
-PROFILES = [{"spawn": True, "debug": False}, {"spawn": False, "debug": False}, {"spawn": True, "debug": True}]
+PROFILES = [
+    Profile(),
+    Profile(spawn=False),
+    Profile(debug=True),
+    Profile(shared=True),
+    Profile(shared=True, inet=False, keeper=4711),
+]
 
 
 def refused(errno: int) -> int:
@@ -48,13 +55,13 @@ def number(name: str) -> int:
 
 @pytest.fixture(scope="module")
 def default():
-    return seccomp.program(spawn=True, debug=False, machine="x86_64")
+    return seccomp.program(Profile(), "x86_64")
 
 
 def test_every_path_through_every_program_ends_in_an_answer():
     for profile in PROFILES:
         for machine in ("x86_64", "aarch64"):
-            code = seccomp.program(**profile, machine=machine)
+            code = seccomp.program(profile, machine)
             program = [struct.unpack_from("=HBBI", code, at) for at in range(0, len(code), 8)]
             assert len(program) < 4096
             for at, (operation, if_true, if_false, _) in enumerate(program):
@@ -82,9 +89,9 @@ def test_refused_calls(default, name):
 
 
 def test_profiles_differ_where_they_should():
-    strict = seccomp.program(spawn=False, debug=False, machine="x86_64")
-    debug = seccomp.program(spawn=True, debug=True, machine="x86_64")
-    default = seccomp.program(spawn=True, debug=False, machine="x86_64")
+    strict = seccomp.program(Profile(spawn=False), "x86_64")
+    debug = seccomp.program(Profile(debug=True), "x86_64")
+    default = seccomp.program(Profile(), "x86_64")
     for name in seccomp.TRACING:
         assert evaluate(default, number(name)) == refused(1)
         assert evaluate(debug, number(name), [77, 77]) == ALLOW
@@ -209,7 +216,7 @@ KERNEL = [
     ("userfaultfd", [1], 1),
     ("kcmp", [0, 0, 0, 0, 0], 1),
     ("get_mempolicy", [0, 0, 0, 0, 0], 1),
-    ("setpriority", [2, 0, 19], 1),
+    ("setpriority", [2, 4711, 19], 1),  # a user who has no processes
 ]
 
 

@@ -45,6 +45,7 @@ NAMESPACES = (
     "ringfence",
     "--clearenv",
 )
+_PROBE_SECONDS = 10.0
 _NOT_YET = {
     "sockets": "granting host sockets",
     "devices": "granting devices",
@@ -63,6 +64,7 @@ class Bubblewrap:
 
     name = "bubblewrap"
     confines = True
+    mounts = True
 
     def __init__(self) -> None:
         self._probed: Availability | None = None
@@ -81,13 +83,18 @@ class Bubblewrap:
         import subprocess
 
         tiny = ("--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "--", "/bin/true")
-        ended = subprocess.run(
-            [bwrap, *NAMESPACES, "--unshare-net", *tiny],
-            env={},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=False,
-        )
+        try:
+            ended = subprocess.run(
+                [bwrap, *NAMESPACES, "--unshare-net", *tiny],
+                env={},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                check=False,
+                timeout=_PROBE_SECONDS,
+            )
+        except subprocess.TimeoutExpired:
+            message = f"{bwrap} did nothing for {_PROBE_SECONDS:g} s"
+            return Availability(available=False, reason="failed", message=message, fix="install bubblewrap anew")
         if ended.returncode == 0:
             return Availability(available=True, message=bwrap)
         return diagnose.explain(ended.stderr.decode("utf-8", "replace"), diagnose.kernel())
@@ -163,6 +170,7 @@ class Bubblewrap:
 
 def _guarantees(*, acts_as_root: bool, landlock_on: bool = False) -> Guarantees:
     kept = ["writes", "credentials", "network", "kill", "home", "tmp", "loopback", "mounts-checked"]
+    kept += ["hidden", "metadata", "processes"]
     kept += ["limit-memory", "limit-open-files", "limit-cpu", "limit-file-size"]
     missing = list(_MISSING)
     if landlock_on:

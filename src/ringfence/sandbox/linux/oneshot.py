@@ -49,7 +49,7 @@ class OneShot:
             ProgramNotFound: the program does not exist inside.
             SandboxUnavailable: bubblewrap failed, or made something else than the plan says.
         """
-        _require_program(self._plan, launch)
+        require_program(self._plan, launch)
         locks = points.claim(self._plan)
         try:
             with opened(self._plan) as sources:
@@ -86,7 +86,7 @@ class OneShot:
             block_read, block_write = ends(we_read=False)
             filters: tuple[str, ...] = ()
             if "seccomp" in self._plan.layers:
-                filter_fd = _memory_file(seccomp.program(spawn=self._plan.spawn, debug=self._plan.debug))
+                filter_fd = _memory_file(seccomp.program(self._profile()))
                 theirs.callback(os.close, filter_fd)
                 filters = ("--seccomp", str(filter_fd))
             listing = _memory_file(os.fsencode("\0".join([*args, *filters, ""])))
@@ -128,6 +128,9 @@ class OneShot:
             block=block_write,
             staged=staged,
         )
+
+    def _profile(self) -> seccomp.Profile:
+        return seccomp.Profile(spawn=self._plan.spawn, debug=self._plan.debug)
 
     def _stage(self, sources: Mapping[str, int]) -> Staged:
         """Show what the command is given as the unprivileged user's; the system stays root's."""
@@ -357,7 +360,12 @@ class _Watch:
         return bool(events)
 
 
-def _require_program(plan: Plan, launch: Launch) -> None:
+def require_program(plan: Plan, launch: Launch) -> None:
+    """Tell a program that is not there from one that fails.
+
+    Raises:
+        ProgramNotFound: the plan shows none of that name, or it cannot be executed.
+    """
     name = launch.argv[0]
     if "/" in name:
         candidates = [os.path.normpath(os.path.join(launch.cwd, name))]

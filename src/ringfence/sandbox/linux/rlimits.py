@@ -13,11 +13,12 @@ if TYPE_CHECKING:
 _DEFAULT_TASKS = 4096
 
 
-def apply(pid: int, limits: Limits, *, counted: bool, grouped: Collection[str] = ()) -> dict[str, str]:
+def apply(pid: int, limits: Limits, *, counted: bool, grouped: Collection[str] = (), beside: int = 0) -> dict[str, str]:
     """Lower the ceilings of a process that has not started its command yet; say what was applied.
 
     What the caller's own ceilings already keep lower stays lower. `counted` says whether the kernel
-    counts its user's processes: it does not count root's. `grouped` are kept by a control group already.
+    counts its user's processes: it does not count root's. `grouped` are kept by a control group already,
+    and `beside` are the tasks that the kernel counts together with the command's.
     """
     applied: dict[str, str] = {}
 
@@ -37,10 +38,10 @@ def apply(pid: int, limits: Limits, *, counted: bool, grouped: Collection[str] =
         put("file_size", resource.RLIMIT_FSIZE, int(limits.file_size_mb) * 2**20, "MiB")
     if counted and "tasks" not in grouped:
         _, hard = resource.prlimit(pid, resource.RLIMIT_NPROC)
-        tasks = int(limits.tasks or _DEFAULT_TASKS)
+        tasks = int(limits.tasks or _DEFAULT_TASKS) + beside
         tasks = tasks if hard == resource.RLIM_INFINITY else min(tasks, hard)
         resource.prlimit(pid, resource.RLIMIT_NPROC, (tasks, tasks))
-        applied["tasks"] = f"{tasks} (rlimit)"
+        applied["tasks"] = f"{tasks} (rlimit)" if not beside else f"{tasks} with all of the user's (rlimit)"
     # No core dumps. Zero would still feed a handler that the host has set up; one byte feeds none.
     resource.prlimit(pid, resource.RLIMIT_CORE, (1, 1))
     return applied

@@ -37,6 +37,7 @@ SYSCALLS: dict[str, tuple[int | None, int | None]] = {
     "fchmodat2": (452, 452),
     "finit_module": (313, 273),
     "fork": (57, None),
+    "fcntl": (72, 25),
     "fsconfig": (431, 431),
     "fsmount": (432, 432),
     "fsopen": (430, 430),
@@ -55,6 +56,7 @@ SYSCALLS: dict[str, tuple[int | None, int | None]] = {
     "kexec_file_load": (320, 294),
     "kexec_load": (246, 104),
     "keyctl": (250, 219),
+    "kill": (62, 129),
     "lookup_dcookie": (212, 18),
     "mbind": (237, 235),
     "migrate_pages": (256, 238),
@@ -67,6 +69,12 @@ SYSCALLS: dict[str, tuple[int | None, int | None]] = {
     "mount_setattr": (442, 442),
     "move_mount": (429, 429),
     "move_pages": (279, 239),
+    "mq_open": (240, 180),
+    "mq_unlink": (241, 181),
+    "msgctl": (71, 187),
+    "msgget": (68, 186),
+    "msgrcv": (70, 188),
+    "msgsnd": (69, 189),
     "nfsservctl": (180, 42),
     "open": (2, None),
     "open_by_handle_at": (304, 265),
@@ -77,6 +85,7 @@ SYSCALLS: dict[str, tuple[int | None, int | None]] = {
     "perf_event_open": (298, 241),
     "personality": (135, 92),
     "pidfd_getfd": (438, 438),
+    "pidfd_send_signal": (424, 424),
     "pivot_root": (155, 41),
     "prlimit64": (302, 261),
     "process_madvise": (440, 440),
@@ -88,10 +97,16 @@ SYSCALLS: dict[str, tuple[int | None, int | None]] = {
     "quotactl_fd": (443, 443),
     "reboot": (169, 142),
     "request_key": (249, 218),
+    "rt_sigqueueinfo": (129, 138),
+    "rt_tgsigqueueinfo": (297, 240),
     "sched_setaffinity": (203, 122),
     "sched_setattr": (314, 274),
     "sched_setparam": (142, 118),
     "sched_setscheduler": (144, 119),
+    "semctl": (66, 191),
+    "semget": (64, 190),
+    "semop": (65, 193),
+    "semtimedop": (220, 192),
     "set_mempolicy": (238, 237),
     "set_mempolicy_home_node": (450, 450),
     "setdomainname": (171, 162),
@@ -99,12 +114,18 @@ SYSCALLS: dict[str, tuple[int | None, int | None]] = {
     "setns": (308, 268),
     "setpriority": (141, 140),
     "settimeofday": (164, 170),
+    "shmat": (30, 196),
+    "shmctl": (31, 195),
+    "shmdt": (67, 197),
+    "shmget": (29, 194),
     "socket": (41, 198),
     "socketpair": (53, 199),
     "swapoff": (168, 225),
     "swapon": (167, 224),
     "sysfs": (139, None),
     "syslog": (103, 116),
+    "tgkill": (234, 131),
+    "tkill": (200, 130),
     "umount2": (166, 39),
     "unshare": (272, 97),
     "uselib": (134, None),
@@ -133,6 +154,11 @@ TRACING = ("ptrace", "process_vm_readv", "process_vm_writev", "kcmp")
 ABSENT = ("clone3", "openat2", "fchmodat2", "io_uring_setup", "io_uring_enter", "io_uring_register")
 # Refused with `spawn` off, besides `clone` for anything but a thread.
 SPAWNING = ("fork", "vfork")
+# Refused where the host's IPC namespace is shared: whatever its user has there.
+SHARED_IPC = (
+    *("shmget", "shmat", "shmctl", "shmdt", "semget", "semop", "semtimedop", "semctl"),
+    *("msgget", "msgsnd", "msgrcv", "msgctl", "mq_open", "mq_unlink"),
+)
 
 
 class Test(Value):
@@ -212,6 +238,19 @@ CONDITIONS: dict[str, tuple[tuple[Test, ...], ...]] = {
     "socketpair": ((_not(0, _UNIX),), (_not(1, _STREAM, _KIND), _not(1, _SEQPACKET, _KIND))),
     "personality": (tuple(_not(0, allowed) for allowed in _PERSONALITIES),),
 }
+# Where namespaces are shared: limits and priorities of nobody but the caller, no socket of the host.
+SHARED: dict[str, tuple[tuple[Test, ...], ...]] = {
+    "prlimit64": ((_not(0, 0),),),
+    "sched_setscheduler": ((_not(0, 0),),),
+    "sched_setparam": ((_not(0, 0),),),
+    "sched_setattr": ((_not(0, 0),),),
+    "sched_setaffinity": ((_not(0, 0),),),
+    "setpriority": ((_not(0, 0),), (_not(1, 0),)),
+    "ioprio_set": ((_not(0, 1),), (_not(1, 0),)),
+    # The kernel lets a process connect to every socket that its user may write to, whatever Landlock says.
+    "socket": ((_is(0, _UNIX),), *CONDITIONS["socket"]),
+}
+NO_INET = ((_is(0, _INET),), (_is(0, _INET6),))
 # With `debug`: never the sandbox's own first process.
 TRACED: dict[str, tuple[tuple[Test, ...], ...]] = {
     "ptrace": ((_is(1, _PID_1),),),
@@ -220,6 +259,22 @@ TRACED: dict[str, tuple[tuple[Test, ...], ...]] = {
     "kcmp": ((_is(0, _PID_1),), (_is(1, _PID_1),)),
 }
 _ANSWERS = {"socket": EAFNOSUPPORT}
+_SET_OWNER, _SET_OWNER_EX = 8, 15  # of fcntl: whom a signal about a descriptor goes to
+_SOCKET_OWNERS = ((_is(1, 0x8901),), (_is(1, 0x8902),))  # FIOSETOWN, SIOCSPGRP
+
+
+def _keeping(pid: int) -> dict[str, tuple[tuple[Test, ...], ...]]:
+    """Keep every signal away from one process, and from the group that it leads."""
+    itself = (_is(0, pid),)
+    return {
+        "kill": (itself, (_is(0, -pid & 0xFFFFFFFF),), (_is(0, 0xFFFFFFFF),)),
+        "tkill": (itself,),
+        "tgkill": (itself,),
+        "rt_sigqueueinfo": (itself,),
+        "rt_tgsigqueueinfo": (itself,),
+        "fcntl": ((_is(1, _SET_OWNER),), (_is(1, _SET_OWNER_EX),)),
+    }
+
 
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 _X32 = 0x40000000
@@ -230,13 +285,27 @@ _NUMBER_AT, _ARCH_AT, _ARGUMENTS_AT = 0, 4, 16
 Instruction = tuple[int, int, int, int]
 
 
+class Profile(Value):
+    """What a filter depends on.
+
+    `shared` says that the command has no namespaces of its own, `inet` whether it may have internet
+    sockets, and `keeper` is a process outside that it must not signal, where nothing else keeps it.
+    """
+
+    spawn: bool = True
+    debug: bool = False
+    shared: bool = False
+    inet: bool = True
+    keeper: int = 0
+
+
 def supported(machine: str | None = None) -> bool:
     """Tell whether there is a filter for this machine's architecture."""
     return (machine or os.uname().machine) in _ARCHITECTURES
 
 
 @lru_cache(maxsize=16)
-def program(*, spawn: bool, debug: bool, machine: str | None = None) -> bytes:
+def program(profile: Profile, machine: str | None = None) -> bytes:
     """Return the filter as the kernel takes it."""
     column, architecture = _ARCHITECTURES[machine or os.uname().machine]
     blocks: list[Instruction] = [
@@ -249,7 +318,7 @@ def program(*, spawn: bool, debug: bool, machine: str | None = None) -> bytes:
         (_JUMP_ABOVE, 0, 1, HIGHEST),
         (_RETURN, 0, 0, _ERRNO | ENOSYS),
     ]
-    for name, answer in _rules(spawn=spawn, debug=debug).items():
+    for name, answer in _rules(profile).items():
         number = SYSCALLS[name][column]
         if number is not None:
             blocks += [(_JUMP_EQUAL, 0, len(answer), number), *answer]
@@ -257,18 +326,36 @@ def program(*, spawn: bool, debug: bool, machine: str | None = None) -> bytes:
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in blocks)
 
 
-def _rules(*, spawn: bool, debug: bool) -> dict[str, list[Instruction]]:
-    """Return what is answered to each system call that is not simply allowed."""
-    refused = [*REFUSED, *(() if debug else TRACING), *(() if spawn else SPAWNING)]
-    rules = {name: [(_RETURN, 0, 0, _ERRNO | EPERM)] for name in refused}
-    rules |= {name: [(_RETURN, 0, 0, _ERRNO | ENOSYS)] for name in ABSENT}
-    for name, alternatives in {**CONDITIONS, **(TRACED if debug else {})}.items():
-        if debug and name == "personality":
-            continue
-        if name == "clone" and not spawn:
-            alternatives = (*alternatives, (_is(0, 0, _THREAD),))  # noqa: PLW2901  # one more for this profile
-        rules[name] = _conditional(alternatives, _ERRNO | _ANSWERS.get(name, EPERM))
-    return rules
+def answers(profile: Profile) -> dict[str, tuple[int, tuple[tuple[Test, ...], ...]]]:
+    """Return what is refused: by name, the error, and when; no alternatives mean always."""
+    refused = [*REFUSED, *(() if profile.debug else TRACING), *(() if profile.spawn else SPAWNING)]
+    absent = list(ABSENT)
+    conditions = {**CONDITIONS, **(TRACED if profile.debug else {})}
+    if profile.shared:
+        refused += SHARED_IPC
+        conditions |= SHARED
+    if not profile.inet:
+        conditions["socket"] += NO_INET
+    if profile.keeper:
+        absent.append("pidfd_send_signal")
+        conditions |= _keeping(profile.keeper)
+        conditions["ioctl"] = CONDITIONS["ioctl"] + _SOCKET_OWNERS
+    if profile.debug:
+        del conditions["personality"]
+    if not profile.spawn:
+        conditions["clone"] += ((_is(0, 0, _THREAD),),)
+    return {
+        **dict.fromkeys(refused, (EPERM, ())),
+        **dict.fromkeys(absent, (ENOSYS, ())),
+        **{name: (_ANSWERS.get(name, EPERM), alternatives) for name, alternatives in conditions.items()},
+    }
+
+
+def _rules(profile: Profile) -> dict[str, list[Instruction]]:
+    return {
+        name: _conditional(alternatives, _ERRNO | error) if alternatives else [(_RETURN, 0, 0, _ERRNO | error)]
+        for name, (error, alternatives) in answers(profile).items()
+    }
 
 
 def _conditional(alternatives: tuple[tuple[Test, ...], ...], answer: int) -> list[Instruction]:

@@ -18,6 +18,7 @@ _PATH_BENEATH = 1
 _READ = 0b1101  # execute, read a file, list a directory
 _OF_FILES = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15  # execute, write, read, truncate, control a device
 _SCOPED = 0b11  # abstract sockets, signals
+_TCP = 0b11  # listen, connect
 _KNOWS_NETWORK, _KNOWS_SCOPES = 4, 6  # the versions since which the description is longer
 
 
@@ -27,14 +28,14 @@ def handled(version: int) -> int:
     return (1 << 13) - 1 | sum(right for since, right in newer if version >= since)
 
 
-def attributes(version: int) -> bytes:
-    """Return the ruleset's description, as long as that version takes it."""
-    whole = struct.pack("=QQQ", handled(version), 0, _SCOPED)
+def attributes(version: int, *, tcp: bool = True) -> bytes:
+    """Return the ruleset's description, as long as that version takes it; `tcp` says what is left open."""
+    whole = struct.pack("=QQQ", handled(version), 0 if tcp else _TCP, _SCOPED)
     return whole[: 24 if version >= _KNOWS_SCOPES else 16 if version >= _KNOWS_NETWORK else 8]
 
 
-def restrict(version: int, writable: list[str]) -> None:
-    """Allow reading what is visible and writing below `writable`, for this process and all it starts."""
+def restrict(version: int, readable: list[str], writable: list[str], *, tcp: bool = True) -> None:
+    """Allow reading below `readable` and all below `writable`, for this process and what it starts."""
     libc = ctypes.CDLL(None, use_errno=True)
 
     def call(number: int, *arguments: object) -> int:
@@ -43,9 +44,10 @@ def restrict(version: int, writable: list[str]) -> None:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
         return result
 
-    described = attributes(version)
+    described = attributes(version, tcp=tcp)
     rules = call(_CREATE, ctypes.c_char_p(described), ctypes.c_size_t(len(described)), ctypes.c_uint(0))
-    for path, rights in (("/", _READ), *((path, handled(version)) for path in writable)):
+    rights_of = [*((path, _READ) for path in readable), *((path, handled(version)) for path in writable)]
+    for path, rights in rights_of:
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
         allowed = rights if os.path.isdir(path) else rights & _OF_FILES
         rule = struct.pack("=Qi", allowed & handled(version), fd)
@@ -60,20 +62,26 @@ def main(arguments: list[str]) -> None:
     version, count = int(arguments[0]), int(arguments[1])
     writable, command = arguments[2 : 2 + count], arguments[2 + count :]
     try:
-        restrict(version, writable)
+        restrict(version, ["/"], writable)
     except OSError as error:
         sys.stderr.write(f"ringfence-stage: Landlock could not be applied: {error}\n")
         sys.exit(125)
-    # The interpreter ignores these, and may have added a variable for its own sake.
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(number, signal.SIG_DFL)
+    # The interpreter may have added a variable for its own sake.
     with open("/proc/self/environ", "rb") as file:
         pairs = (entry.partition(b"=") for entry in file.read().split(b"\0") if entry)
         env = {name: value for name, _, value in pairs}
+    become([os.fsencode(word) for word in command], env)
+
+
+def become(command: list[bytes], env: dict[bytes, bytes]) -> None:
+    """Become the command; whoever cannot be found or executed ends with 127."""
+    # The interpreter ignores these.
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
     try:
-        os.execvpe(os.fsencode(command[0]), [os.fsencode(c) for c in command], env)  # noqa: S606  # what we are for
+        os.execvpe(command[0], command, env)  # noqa: S606  # what we are for
     except OSError as error:
-        sys.stderr.write(f"ringfence: {command[0]}: {error.strerror}\n")
+        sys.stderr.write(f"ringfence: {os.fsdecode(command[0])}: {error.strerror}\n")
         sys.exit(127)
 
 

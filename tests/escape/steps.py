@@ -1,0 +1,182 @@
+"""Each step of the confinement by itself: how to leave it out, and which attacks then succeed.
+
+`REST_ON` is what was found by trying every attack with each step left out; `test_steps.py` tries
+those again. As a script, `python tests/escape/steps.py`, this tries all of them and prints the table
+of docs/security-model.md.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import pytest
+from world import World, names
+
+from ringfence import Config, Fence
+from ringfence.sandbox import environment, layout, survey
+from ringfence.sandbox.linux import bubblewrap, landlock, landlock_only, seccomp
+from ringfence.sandbox.plan import Mount
+from ringfence.testing import FakeApprover
+
+
+def flag(*flags):
+    """Leave options of bubblewrap out."""
+
+    def off(patch):
+        real = bubblewrap.arguments
+
+        def arguments(*positional, **named):
+            args = real(*positional, **named)
+            for name in flags:
+                while name in args:
+                    at = args.index(name)
+                    del args[at : at + (2 if name in {"--cap-drop", "--remount-ro", "--hostname"} else 1)]
+            return args
+
+        patch.setattr(bubblewrap, "arguments", arguments)
+
+    return off
+
+
+def mount(*targets):
+    """Leave mounts out."""
+
+    def off(patch):
+        real = layout._View._add
+        patch.setattr(layout._View, "_add", lambda view, m: None if m.target in targets else real(view, m))
+
+    return off
+
+
+def whole_view(patch):
+    """Show the machine as it is, read-only, instead of a view that was built."""
+    real = layout._View.show_system
+
+    def show_system(view):
+        view._add(Mount("/", "bind", "/", why="system"))
+        real(view)
+
+    patch.setattr(layout._View, "show_system", show_system)
+
+
+def nothing_private(patch):
+    patch.setattr(layout._View, "show_private", lambda view: None)
+    whole_view(patch)
+
+
+def no_masks(patch):
+    patch.setattr(layout._View, "hide", lambda view: None)
+
+
+def no_guard(patch):
+    patch.setattr(layout._View, "guard", lambda view: None)
+
+
+def whole_environment(patch):
+    real = environment.build
+    patch.setattr(environment, "build", lambda inherited, *a, **k: {**inherited, **real(inherited, *a, **k)})
+
+
+def sockets_stay(patch):
+    patch.setattr(survey, "host_sockets", lambda roots: ())
+
+
+def keep_root(patch):
+    patch.setattr("ringfence.fence.can_drop_root", lambda paths: False)
+
+
+def no_filter(patch):
+    patch.setattr(seccomp, "program", lambda profile: b"\x06\0\0\0\0\0\xff\x7f")  # allow
+
+
+def no_second_layer(patch):
+    patch.setattr(landlock, "version", lambda: 0)
+
+
+def in_keeper(code):
+    """Change something in the keeper, which is a process of its own."""
+    start = (
+        "import sys; sys.path.insert(0, sys.argv[3]); from ringfence.sandbox.linux import keeper;"
+        f" {code}; keeper.main(int(sys.argv[1]), int(sys.argv[2]))"
+    )
+    return lambda patch: patch.setattr(landlock_only, "_START", start)
+
+
+BUBBLEWRAP = {
+    "PID namespace": flag("--unshare-pid"),
+    "IPC namespace": flag("--unshare-ipc"),
+    "network namespace": flag("--unshare-net"),
+    "UTS namespace": flag("--unshare-uts", "--hostname"),
+    "cgroup namespace": flag("--unshare-cgroup-try"),
+    "no further user namespaces": flag("--disable-userns"),
+    "no capabilities": flag("--cap-drop"),
+    "session of its own": flag("--new-session"),
+    "built file view": whole_view,
+    "private home and /tmp": nothing_private,
+    "read-only /, /dev and masks": flag("--remount-ro"),
+    "/proc/sys read-only": mount("/proc/sys"),
+    "/proc/1 covered": mount("/proc/1"),
+    "/proc/keys hidden": mount("/proc/keys"),
+    "hidden files": no_masks,
+    "host sockets hidden": sockets_stay,
+    "Ringfence itself read-only": no_guard,
+    "environment by list": whole_environment,
+    "system call filter": no_filter,
+    "unprivileged user for root": keep_root,
+    "Landlock with the host's network": no_second_layer,
+}
+LANDLOCK = {
+    "Landlock": in_keeper("keeper.restrict = lambda *a, **k: None"),
+    "system call filter": no_filter,
+    "no capabilities": in_keeper("keeper._drop_capabilities = lambda: None"),
+    "keeper": in_keeper("keeper.kill_all = lambda: {}"),
+    "session of its own": in_keeper("keeper.os.setsid = lambda: None"),
+    "environment by list": whole_environment,
+}
+
+
+def fence_with(backend: str) -> Fence:
+    return Fence(Config(backend=backend), approver=FakeApprover("session"))
+
+
+def find(backend: str, step: str) -> list[str]:
+    """Name the attacks that succeed with one step left out and fail with it."""
+    off = (BUBBLEWRAP if backend == "bubblewrap" else LANDLOCK)[step]
+    network = "all" if "host's network" in step else ""
+    found = []
+    for name in names("sockets") if network else names():
+        if try_without(off, backend, name, network) and not succeeds(backend, name, network):
+            found.append(name)
+    return found
+
+
+@cache
+def succeeds(backend: str, name: str, network: str) -> str:
+    """Try an attack with every step in place; some succeed under Landlock alone, and are reported."""
+    return try_without(lambda patch: None, backend, name, network)
+
+
+def try_without(off, backend: str, name: str, network: str = "") -> str:
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as base, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", f"{base}/state")
+        patch.setenv("XDG_CONFIG_HOME", f"{base}/config")
+        world = World(Path(base), patch)
+        try:
+            off(patch)
+            return world.try_inside(name, fence=fence_with(backend), network=network)
+        except Exception as error:  # noqa: BLE001  # without this step nothing starts at all
+            return f"error: {error}" if os.environ.get("SHOW") else ""
+        finally:
+            world.close()
+
+
+if __name__ == "__main__":
+    chosen = sys.argv[1:]
+    for backend, steps in (("bubblewrap", BUBBLEWRAP), ("landlock", LANDLOCK)):
+        for step in steps:
+            if not chosen or step in chosen:
+                print(f"{backend:<11} {step:<36} {', '.join(find(backend, step)) or '-'}", flush=True)
