@@ -61,8 +61,8 @@ def test_x3_chmod_and_utime_outside_are_refused_or_reported(session, outside):
 
 
 def test_x4_w3_the_memory_ceiling_is_kept(session, monkeypatch):
-    for controllers in (cgroups.controllers, lambda table, own: {}):
-        monkeypatch.setattr(cgroups, "controllers", controllers)
+    for available in (cgroups.available, lambda table, own: {}):
+        monkeypatch.setattr(cgroups, "available", available)
         caps = session.capabilities.with_limits(Limits(memory_mb=200))
         out = session.run(["python3", "-c", "print(len(bytearray(400 * 2**20)))"], capabilities=caps)
         assert out.exit_code != 0

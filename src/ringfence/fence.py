@@ -197,6 +197,8 @@ class _Core:
                 {**config.environment_set, **command.env},
                 home=self.places.home,
                 passed=config.environment_pass,
+                inherit=config.environment_inherit,
+                exclude=config.environment_exclude,
             ),
             stdin=streams.stdin is not None,
         )

@@ -726,6 +726,13 @@ def write_to_another_terminal(world):
 
 
 @attack("devices")
+def write_to_the_terminal(world):
+    """Needs a controlling terminal, which the control arm has."""
+    os.close(os.open("/dev/tty", os.O_RDWR))
+    return True
+
+
+@attack("devices")
 def type_into_the_terminal(world):
     """Needs a controlling terminal, which the control arm has."""
     fd = os.open("/dev/tty", os.O_RDWR)

@@ -159,17 +159,17 @@ class World:
         }
 
     def _make_ipc(self) -> None:
-        shm = _libc.shmget(0, 4096, 0o1600)
+        shm = _libc.shmget(0, 4096, 0o1666)
         _libc.shmat.restype = ctypes.c_void_p
         address = _libc.shmat(shm, None, 0)
         ctypes.memmove(address, SECRET.encode(), len(SECRET))
         _libc.shmdt(ctypes.c_void_p(address))
         self._undo.callback(_libc.shmctl, shm, 0, None)
-        queue = _libc.msgget(0, 0o1600)
+        queue = _libc.msgget(0, 0o1666)
         _libc.msgsnd(queue, (1).to_bytes(8, sys.byteorder) + SECRET.encode(), len(SECRET), 0)
         self._undo.callback(_libc.msgctl, queue, 0, None)
         name = f"/ringfence-test-{self._sleep}"
-        opened = _libc.mq_open(name.encode(), os.O_CREAT | os.O_RDWR, 0o600, None)
+        opened = _libc.mq_open(name.encode(), os.O_CREAT | os.O_RDWR, 0o644, None)
         assert min(shm, queue, opened) >= 0
         self._undo.callback(_libc.mq_unlink, name.encode())
         self._undo.callback(_libc.mq_close, opened)

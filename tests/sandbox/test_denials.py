@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ringfence import Command
+from ringfence import Command, Config, Fence
 from ringfence.sandbox.denials import infer
 
 
@@ -32,6 +32,53 @@ def test_refusals_are_recognised(session, text, operation, subject):
             assert denial.subject == subject
 
 
+@pytest.mark.parametrize(
+    ("text", "call"),
+    [
+        ("strace true", "ptrace"),
+        ("gdb -batch -ex run --args /bin/true 2>&1 | grep -i ptrace >&2; exit 1", "ptrace"),
+        ("unshare -U true", "unshare"),
+        ("unshare --mount true", "unshare"),
+        ("chromium --headless --dump-dom about:blank", "unshare"),
+    ],
+)
+def test_refused_calls_are_recognised(session, text, call):
+    out = session.run(text, timeout=60)
+    assert out.exit_code != 0
+    assert call in [d.subject for d in out.denials], out.stderr
+    assert {(d.layer, d.operation, d.evidence) for d in out.denials} == {("seccomp", "call", "inferred")}
+
+
+def test_no_processes_names_the_grant(session):
+    out = session.run("ls | cat", capabilities=session.capabilities.without_spawn())
+    assert [(d.subject, d.rule) for d in out.denials] == [("fork", "spawn")]
+
+
+def test_landlock_alone_names_what_it_refused(workspace, tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file").write_text("x")
+    (workspace / "closed").write_text("x")
+    with Fence(Config(backend="landlock")) as fence, fence.session(workspace=workspace) as session:
+        (read,) = session.run(["cat", str(outside / "file")]).denials
+        assert (read.layer, read.operation, read.rule) == ("landlock", "read", "not-visible")
+        assert f"--read {outside}/file" in read.hint
+        (tmp,) = session.run("touch /tmp/new").denials
+        assert "TMPDIR" in tmp.hint
+        (network,) = session.run(["python3", "-c", "import socket; socket.create_connection(('127.0.0.1', 9))"]).denials
+        assert (network.layer, network.operation) == ("seccomp", "connect")
+        for text in ("cat missing", "echo 'x: Permission denied' >&2; exit 1", "echo 'Permission denied' >&2; exit 1"):
+            assert session.run(text).denials == ()
+
+
+@pytest.mark.as_user  # root's own rights are not limited by a file's mode
+def test_a_files_own_mode_is_not_taken_for_landlock(workspace):
+    with Fence(Config(backend="landlock")) as fence, fence.session(workspace=workspace) as session:
+        assert session.run("cat /etc/shadow").denials == ()
+        assert session.run("touch /usr/new").denials == ()
+        assert session.run("touch closed; chmod 0 closed; cat closed").denials == ()
+
+
 def test_a_hidden_secret_names_the_grant(session, workspace):
     (workspace / ".env").write_text("x")
     (denial,) = session.run("cat .env").denials
@@ -52,6 +99,8 @@ def test_a_hidden_secret_names_the_grant(session, workspace):
         "echo '/usr/x: Read-only file system' >&2; exit 0",
         "nonesuch",
         "exit 3",
+        "echo 'mount: not permitted by the caterer' >&2; exit 0",
+        "echo 'chown: x: Operation not permitted' >&2; exit 1",
     ],
 )
 def test_other_failures_are_not_misread(session, text):

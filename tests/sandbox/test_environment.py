@@ -19,8 +19,45 @@ def test_the_caller_adds_names_and_values():
     assert "BAR" not in env
 
 
+def test_how_much_is_inherited_is_a_setting():
+    inherited = {"PATH": "/bin", "EDITOR": "vi", "PROJECT": "x", "MY_TOKEN": "y", "AWS_REGION": "z", "LD_PRELOAD": "e"}
+
+    def names(**options):
+        return set(environment.build(inherited, {}, home="/h", **options)) - {"LANG", "HOME", "RINGFENCE", "PATH"}
+
+    assert names() == {"EDITOR"}
+    assert names(inherit="none") == set()
+    assert names(inherit="all") == {"EDITOR", "PROJECT"}
+    assert names(inherit="all", exclude=("PRO*",)) == {"EDITOR"}
+    assert names(exclude=("EDITOR",)) == set()
+    assert names(inherit="none", passed=("MY_TOKEN",)) == {"MY_TOKEN"}
+    assert environment.build(inherited, {}, home="/h", inherit="none")["PATH"] != "/bin"
+
+
 @pytest.mark.parametrize(
-    "name", ["HOME", "LD_PRELOAD", "LD_LIBRARY_PATH", "BASH_ENV", "SSH_AUTH_SOCK", "DBUS_SESSION_BUS_ADDRESS"]
+    ("name", "pattern", "matched"),
+    [
+        ("LC_ALL", "LC_*", True),
+        ("XLC_ALL", "LC_*", False),
+        ("SSH_ASKPASS", "*_ASKPASS", True),
+        ("SSH_ASKPASS_REQUIRE", "*_ASKPASS", False),
+        ("MY_TOKEN_2", "*TOKEN*", True),
+        ("PATH", "PATH", True),
+        ("PATHX", "PATH", False),
+        ("ANY", "*", True),
+    ],
+)
+def test_patterns(name, pattern, matched):
+    assert environment.matches(name, (pattern,)) is matched
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("HOME", "LD_PRELOAD", "LD_LIBRARY_PATH", "BASH_ENV", "SSH_AUTH_SOCK", "DBUS_SESSION_BUS_ADDRESS"),
+        *("SSH_ASKPASS", "GPG_TTY", "MAVEN_OPTS", "GIT_SSH_COMMAND", "NPM_CONFIG_PREFIX", "NODE_OPTIONS"),
+        *("GLIBC_TUNABLES", "DOTNET_STARTUP_HOOKS", "PYTHONBREAKPOINT", "XDG_RUNTIME_DIR", "WAYLAND_DISPLAY"),
+    ],
 )
 def test_the_forbidden_never_pass(name):
     assert environment.build({name: "x"}, {}, home="/h", passed=(name,)).get(name) != "x"

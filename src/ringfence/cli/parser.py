@@ -108,6 +108,7 @@ def _session_options(sub: argparse.ArgumentParser) -> None:
     sub.add_argument(
         "--publish", action="append", default=[], type=_port, metavar="PORT", help="open a port of it here"
     )
+    sub.add_argument("--debug", action="store_true", help="let it trace its own processes (gdb, strace, sanitizers)")
     sub.add_argument("--no-spawn", action="store_true", help="let it start no further process")
     sub.add_argument(
         "--memory", type=_count, metavar="MB", help="a memory ceiling (for all of it, or for each process: see status)"

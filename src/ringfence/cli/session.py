@@ -85,6 +85,8 @@ def wanted(options: argparse.Namespace, state: SessionState) -> Capabilities | N
             caps = caps.with_network(Network.parse(options.net))
         if options.publish:
             caps = caps.replace(publish=(*caps.publish, *options.publish))
+        if options.debug:
+            caps = caps.replace(debug=True)
         if options.no_spawn:
             caps = caps.without_spawn()
         if options.memory:

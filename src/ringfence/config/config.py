@@ -31,6 +31,8 @@ class Config(Value):
     limits: Limits = Limits()
     require: tuple[str, ...] = ()
     hidden: tuple[str, ...] = (".env", ".env.local", ".env.production")
+    environment_inherit: str = "core"
+    environment_exclude: tuple[str, ...] = ()
     environment_pass: tuple[str, ...] = ()
     environment_set: Mapping[str, str] = {}
     ceilings: tuple[Ceiling, ...] = ()

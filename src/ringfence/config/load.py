@@ -147,6 +147,10 @@ def _from_variables(env: Mapping[str, str]) -> dict[str, Any]:
 
 def _widened(config: Config, flat: Mapping[str, Any], places: Places) -> Config:
     named = _fields(flat, places)
+    if "environment.inherit" in flat:
+        named["environment_inherit"] = flat["environment.inherit"]
+    if "environment.exclude" in flat:
+        named["environment_exclude"] = (*config.environment_exclude, *flat["environment.exclude"])
     if "environment.pass" in flat:
         named["environment_pass"] = (*config.environment_pass, *flat["environment.pass"])
     if "environment.set" in flat:

@@ -73,6 +73,18 @@ def _passable(value: object) -> object:
     return tuple(value)
 
 
+def _inheritance(value: object) -> object:
+    if value not in {"core", "all", "none"}:
+        raise ValueError('"core", "all" or "none"')
+    return value
+
+
+def _patterns(value: object) -> object:
+    if not _is_list(value):
+        raise ValueError('a list of names, such as ["MY_*", "*_ID"]')
+    return tuple(value)
+
+
 def _paths(value: object) -> object:
     if not _is_list(value) or not all(v.startswith(("/", "~/")) and "\0" not in v for v in value):
         raise ValueError('a list of paths that start with / or ~/, such as ["~/data"]')
@@ -131,7 +143,7 @@ FULL: Mapping[str, Check | Mapping[str, Check]] = {
     **NARROWING,
     "backend": _a_name,
     "approval_wait": _seconds,
-    "environment": {"pass": _passable, "set": _variables},
+    "environment": {"inherit": _inheritance, "exclude": _patterns, "pass": _passable, "set": _variables},
 }
 
 

@@ -30,6 +30,11 @@ class Limits(Value):
             # Infinity and figures beyond any machine would overflow in the kernel's interfaces.
             self._put(name, min(value, 2**40))
 
+    @classmethod
+    def strict(cls) -> Limits:
+        """Tight ones, for commands that should need little: 512 MiB, a minute of CPU, 100 tasks, files of 100 MiB."""
+        return cls(memory_mb=512, cpu_seconds=60, tasks=100, open_files=1024, file_size_mb=100, scratch_mb=512)
+
     def is_within(self, other: Limits) -> bool:
         """Tell whether each ceiling is at most the other's; unlimited fits only under unlimited."""
         return all(_at_most(getattr(self, n), getattr(other, n)) for n in type(self)._fields)

@@ -26,6 +26,23 @@ _DENIED = ("Permission denied", "Operation not permitted")
 _ABSENT = "No such file or directory"
 _QUOTES = "'\"`‘’"  # noqa: RUF001  # those of GNU tools among them
 _MAX_PATH = 4096
+# What programs say when a system call was refused to them: words of one line, the call, and what to do.
+_CALLS = (
+    (("ptrace", "not permitted"), "ptrace", "tracing is a grant: --debug"),
+    (("PTRACE", "not permitted"), "ptrace", "tracing is a grant: --debug"),
+    (("perf_event_open",), "perf_event_open", "performance counters belong to the whole machine; measure outside"),
+    (("No permission to enable", "event"), "perf_event_open", "performance counters belong to the machine"),
+    (("No usable sandbox",), "unshare", "start it with --no-sandbox: Ringfence is around it"),
+    (("without --no-sandbox",), "unshare", "start it with --no-sandbox: Ringfence is around it"),
+    (("Failed to move to new namespace",), "unshare", "start it with --no-sandbox: Ringfence is around it"),
+    (("unshare", "not permitted"), "unshare", "containers do not nest here; run them outside"),
+    (("namespace", "not permitted"), "unshare", "containers do not nest here; run them outside"),
+    (("userns", "not permitted"), "unshare", "containers do not nest here; run them outside"),
+    (("mount", "not permitted"), "mount", "nothing is mounted inside; mount it outside and grant the place"),
+    (("io_uring", "not implemented"), "io_uring_setup", "it is not there inside; programs do without it"),
+    (("keyctl", "not permitted"), "keyctl", "the kernel's keys are out of reach; use a file or a variable"),
+)
+_NO_FORK = ("fork: Operation not permitted", "fork: retry: Operation not permitted", "Cannot fork")
 _NO_FAMILY = "Address family not supported by protocol"
 _NETWORK = (
     "Network is unreachable",
@@ -39,7 +56,8 @@ _NETWORK = (
 def infer(plan: Plan, *, cwd: str, stderr: str) -> tuple[Denial, ...]:
     """Return what the plan refused of what a failed command complained about."""
     found: dict[Denial, None] = {}
-    for denial in (*_files(plan, cwd, stderr[-_MAX_TEXT:]), *_network(plan, stderr[-_MAX_TEXT:])):
+    text = stderr[-_MAX_TEXT:]
+    for denial in (*_files(plan, cwd, text), *_network(plan, text), *_calls(plan, text)):
         found[denial] = None
         if len(found) == _MAX_DENIALS:
             break
@@ -100,7 +118,7 @@ def _ruled_out(plan: Plan, path: str, mount: Mount | None) -> Denial | None:
     if mount is not None:
         hint = f"write inside {plan.workspace}, or ask: --write {os.path.dirname(path)}"
         return Denial("landlock", "write", path, rule="read-only", hint=hint, evidence="inferred")
-    if path == "/tmp" or path.startswith("/tmp/"):  # noqa: S108  # the host's, which is out of reach
+    if there != path and is_below(path, "/tmp"):  # noqa: S108  # the host's, which is out of reach
         hint = "use the directory that TMPDIR names"
         return Denial("landlock", "write", path, rule="not-visible", hint=hint, evidence="inferred")
     hint = f"only parts of the machine are visible; ask: --read {path}"
@@ -123,3 +141,16 @@ def _network(plan: Plan, text: str) -> Iterator[Denial]:
                 hint = "there is no network inside; ask for it: --net all"
                 yield Denial(layer, "connect", "", rule="no-network", hint=hint, evidence="inferred")
                 return
+
+
+def _calls(plan: Plan, text: str) -> Iterator[Denial]:
+    if "seccomp" not in plan.layers:
+        return
+    if not plan.spawn and any(words in text for words in _NO_FORK):
+        hint = "it may start no processes; ask for them with spawn"
+        yield Denial("seccomp", "call", "fork", rule="spawn", hint=hint, evidence="inferred")
+    for line in text.split("\n"):
+        for words, call, hint in _CALLS:
+            if all(word in line for word in words) and not (plan.debug and call == "ptrace"):
+                yield Denial("seccomp", "call", call, rule="refused", hint=hint, evidence="inferred")
+                break

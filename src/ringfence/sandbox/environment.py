@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ringfence.errors import ConfigError
-from ringfence.sandbox.tables import DEFAULT_PATH, ENVIRONMENT, FORBIDDEN_ENVIRONMENT
+from ringfence.sandbox.tables import DEFAULT_PATH, ENVIRONMENT, FORBIDDEN_ENVIRONMENT, SECRET_ENVIRONMENT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -11,8 +11,15 @@ if TYPE_CHECKING:
 
 
 def matches(name: str, patterns: Sequence[str]) -> bool:
-    """Tell whether a variable is named by one of `patterns` (`NAME` or `PREFIX*`)."""
-    return name in patterns or name.startswith(tuple(p[:-1] for p in patterns if p.endswith("*")))
+    """Tell whether a variable is named by one of `patterns`: `NAME`, or with a `*` at its start, its end or both."""
+    return any(_matches(name, pattern) for pattern in patterns)
+
+
+def _matches(name: str, pattern: str) -> bool:
+    middle = pattern.strip("*")
+    if pattern.startswith("*"):
+        return middle in name if pattern.endswith("*") else name.endswith(middle)
+    return name.startswith(middle) if pattern.endswith("*") else name == pattern
 
 
 def is_forbidden(name: str) -> bool:
@@ -21,18 +28,31 @@ def is_forbidden(name: str) -> bool:
 
 
 def build(
-    inherited: Mapping[str, str], wanted: Mapping[str, str], *, home: str, passed: Iterable[str] = ()
+    inherited: Mapping[str, str],
+    wanted: Mapping[str, str],
+    *,
+    home: str,
+    passed: Iterable[str] = (),
+    inherit: str = "core",
+    exclude: Iterable[str] = (),
 ) -> dict[str, str]:
     """Return the complete environment of a command.
 
-    `inherited` is the caller's own, of which the listed names and `passed` are taken; `wanted` is set
-    on top.
+    `inherited` is the caller's own. Of it `inherit` takes what every program needs ("core"), "all" but
+    what looks like a secret, or "none"; always the names in `passed`, and never those in `exclude`.
+    `wanted` is set on top.
 
     Raises:
         ConfigError: `wanted` names a variable that is never set.
     """
-    names = (*ENVIRONMENT, *passed)
-    env = {name: value for name, value in inherited.items() if matches(name, names) and not is_forbidden(name)}
+    taken = {"core": ENVIRONMENT, "all": ("*",), "none": ()}[inherit]
+    left_out = (*exclude, *SECRET_ENVIRONMENT) if inherit == "all" else tuple(exclude)
+    env = {
+        name: value
+        for name, value in inherited.items()
+        if (matches(name, taken) and not matches(name, left_out)) or matches(name, tuple(passed))
+    }
+    env = {name: value for name, value in env.items() if not is_forbidden(name)}
     for name, value in wanted.items():
         if is_forbidden(name):
             msg = f"the variable {name} is not set from outside: it steers a loader, an interpreter or a host socket"

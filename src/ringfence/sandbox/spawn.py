@@ -10,6 +10,7 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from queue import SimpleQueue
     from typing import ClassVar, Self, TypeVar
 
@@ -63,12 +64,21 @@ def spawn(
     standard: tuple[int, int, int],
     keep: Iterable[int] = (),
     cwd: str | None = None,
+    within: AbstractContextManager[None] | None = None,
 ) -> int:
     """Start `path` in a process group of its own and return its process id.
 
     It gets `standard` as 0, 1, 2, the descriptors in `keep` under their own numbers, and no others.
+    `within` is entered by the thread that starts it, for that moment.
     """
-    return on_lasting_thread(lambda: start(path, argv, env=env, standard=standard, keep=keep, cwd=cwd))
+
+    def begin() -> int:
+        if within is None:
+            return start(path, argv, env=env, standard=standard, keep=keep, cwd=cwd)
+        with within:
+            return start(path, argv, env=env, standard=standard, keep=keep, cwd=cwd)
+
+    return on_lasting_thread(begin)
 
 
 def start(

@@ -147,7 +147,7 @@ HIDDEN = (
     "Library/Keychains",
 )
 
-# Variables of the caller that a command sees; a name that ends in * is a prefix.
+# Variables of the caller that a command sees; a * stands for any text at a name's start or end.
 ENVIRONMENT = (
     "PATH",
     "LANG",
@@ -194,6 +194,27 @@ ENVIRONMENT = (
     "PIP_CERT",
 )
 
+# Left out where the rest of the caller's environment is passed on.
+SECRET_ENVIRONMENT = (
+    "*KEY*",
+    "*SECRET*",
+    "*TOKEN*",
+    "*PASSWORD*",
+    "*PASSWD*",
+    "*PASSPHRASE*",
+    "*CREDENTIAL*",
+    "*COOKIE*",
+    "*AUTH*",
+    "*PRIVATE*",
+    "*_DSN",
+    "*_PAT",
+    "*DATABASE_URL*",
+    "AWS_*",
+    "AZURE_*",
+    "GCP_*",
+    "GOOGLE_*",
+)
+
 # Never set, whoever asks: they change what a loader or an interpreter does before the program
 # starts, or lead to a socket of the host.
 FORBIDDEN_ENVIRONMENT = (
@@ -218,9 +239,20 @@ FORBIDDEN_ENVIRONMENT = (
     "DOTNET_STARTUP_HOOKS",
     "SSH_AUTH_SOCK",
     "SSH_AGENT_PID",
-    "SSH_ASKPASS",
-    "GIT_ASKPASS",
-    "SUDO_ASKPASS",
+    "*_ASKPASS",
+    "GIT_CONFIG*",
+    "GIT_EDITOR",
+    "GIT_EXEC_PATH",
+    "GIT_EXTERNAL_DIFF",
+    "GIT_PAGER",
+    "GIT_PROXY_COMMAND",
+    "GIT_SEQUENCE_EDITOR",
+    "GIT_SSH*",
+    "GIT_TEMPLATE_DIR",
+    "NPM_CONFIG_*",
+    "npm_config_*",
+    "NODE_OPTIONS",
+    "*_OPTS",
     "DBUS_*",
     "XDG_RUNTIME_DIR",
     "DOCKER_HOST",
@@ -229,7 +261,7 @@ FORBIDDEN_ENVIRONMENT = (
     "WAYLAND_DISPLAY",
     "DISPLAY",
     "XAUTHORITY",
-    "GPG_AGENT_INFO",
+    "GPG_*",
     "RINGFENCE*",
 )
 

@@ -1,7 +1,8 @@
 """Ceilings for a command as a whole, by control groups where we may make one.
 
 Version 2 where its controllers are delegated to us, else version 1 where its hierarchies are writable.
-Attaching a process takes up to 20 ms, so a group is made only where a ceiling was asked for.
+Moving another process takes the kernel up to 15 ms, but in version 1 a thread moves itself in none: so
+whoever starts a program is in the group for that moment, and the program inherits it.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from functools import lru_cache
 
 from ringfence.model.value import Value
 
@@ -37,9 +39,20 @@ class Group:
         self.applied = applied
         self._paths = paths
 
+    def __enter__(self) -> None:
+        """Move the calling thread in, where that is cheap: what it starts is born in the group."""
+        for path, controller in self._paths.values():
+            if controller.version == 1:
+                _write(os.path.join(path, "tasks"), "0")
+
+    def __exit__(self, *_: object) -> None:
+        for controller in (controller for _, controller in self._paths.values()):
+            if controller.version == 1:
+                _write(os.path.join(controller.base, "tasks"), "0")
+
     def attach(self, pid: int) -> None:
-        """Move a process that has not started its command yet into the group."""
-        for path in {path for path, _ in self._paths.values()}:
+        """Move a process in that has not started its command yet, where it was not born there."""
+        for path in {path for path, controller in self._paths.values() if controller.version != 1}:
             _write(os.path.join(path, "cgroup.procs"), str(pid))
 
     def ran_out_of_memory(self) -> bool:
@@ -63,19 +76,24 @@ class Group:
 
 
 def make(limits: Limits, *, table: str = "/proc/self/mountinfo", own: str = "/proc/self/cgroup") -> Group | None:
-    """Make a group with the ceilings that can be kept this way, or none."""
+    """Make a group with the ceilings that can be kept this way, or none.
+
+    Memory has one where that costs nothing: a command that nobody limited may not take the machine down.
+    """
     wanted = {
-        "memory": limits.memory_mb and int(limits.memory_mb) * 2**20,
+        "memory": int(limits.memory_mb) * 2**20 if limits.memory_mb else most_memory(),
         "pids": limits.tasks and min(int(limits.tasks), _MAX_PIDS),
     }
     wanted = {name: value for name, value in wanted.items() if value}
     if not wanted:
         return None
-    found = {name: c for name, c in controllers(_read(table), _read(own)).items() if name in wanted}
+    found = {name: c for name, c in available(table, own).items() if name in wanted}
     name = f"{_PREFIX}{os.getpid()}-{os.urandom(4).hex()}"
     paths: dict[str, tuple[str, Controller]] = {}
     applied: dict[str, str] = {}
     for kind, controller in found.items():
+        if kind == "memory" and not limits.memory_mb and controller.version != 1:
+            continue  # moving a process in takes too long for what nobody asked for; a limit of each process serves
         _sweep(controller.base)
         path = os.path.join(controller.base, name)
         try:
@@ -90,9 +108,20 @@ def make(limits: Limits, *, table: str = "/proc/self/mountinfo", own: str = "/pr
     return Group(paths, applied) if paths else None
 
 
+def most_memory() -> int:
+    """Return three quarters of the machine's memory, in whole MiB."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * 3 // 4 // 2**20 * 2**20
+
+
 def _told(kind: str, value: float | None, version: int) -> str:
     amount = f"{int(value or 0) // 2**20} MiB" if kind == "memory" else f"{int(value or 0)}"
     return f"{amount} together (cgroup v{version})"
+
+
+@lru_cache(maxsize=4)
+def available(table: str, own: str) -> dict[str, Controller]:
+    """Find where groups may be made for us; looked at once."""
+    return controllers(_read(table), _read(own))
 
 
 def controllers(table: str, own: str) -> dict[str, Controller]:

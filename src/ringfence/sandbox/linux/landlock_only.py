@@ -185,7 +185,14 @@ class Rules:
             root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))))
             argv = (landlock.interpreter(), "-I", "-S", "-c", _START, str(control_read), str(status_write), root)
             standard = (stdin_read, stdout_write, stderr_write)
-            pid = spawn(argv[0], argv, env={}, standard=standard, keep=(control_read, status_write, *sources.values()))
+            keep = (control_read, status_write, *sources.values())
+            group = cgroups.make(plan.limits)
+            try:
+                pid = spawn(argv[0], argv, env={}, standard=standard, keep=keep, within=group)
+            except BaseException:
+                if group is not None:
+                    group.remove()
+                raise
             try:
                 exited = os.pidfd_open(pid)
             except BaseException:
@@ -200,6 +207,7 @@ class Rules:
                 exited=exited,
                 status=status_read,
                 control=control_write,
+                group=group,
             )
             ours.pop_all()
             if not launch.stdin:
@@ -243,7 +251,16 @@ class KeptRun:
     """A command with its keeper."""
 
     def __init__(
-        self, pid: int, *, stdin: int | None, stdout: int, stderr: int, exited: int, status: int, control: int
+        self,
+        pid: int,
+        *,
+        stdin: int | None,
+        stdout: int,
+        stderr: int,
+        exited: int,
+        status: int,
+        control: int,
+        group: cgroups.Group | None,
     ) -> None:
         self.stdin = stdin
         self.stdout = stdout
@@ -253,12 +270,11 @@ class KeptRun:
         self._pid = pid
         self._status = status
         self._control = control
-        self._group: cgroups.Group | None = None
+        self._group = group
         self._lock = _thread.allocate_lock()
 
     def limit(self, plan: Plan) -> None:
         """Put the ceilings onto the keeper, before it starts anything."""
-        self._group = cgroups.make(plan.limits)
         grouped: Mapping[str, str] = {}
         if self._group is not None:
             self._group.attach(self._pid)

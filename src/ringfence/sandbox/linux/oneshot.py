@@ -51,12 +51,16 @@ class OneShot:
         """
         require_program(self._plan, launch)
         locks = points.claim(self._plan)
+        group: cgroups.Group | None = None
         try:
             with opened(self._plan) as sources:
-                run = OneShotRun(self._start(launch, sources), self._plan, locks)
+                group = cgroups.make(self._plan.limits)
+                run = OneShotRun(self._start(launch, sources, group), self._plan, locks, group)
         except BaseException:
             for lock in locks:
                 os.close(lock)
+            if group is not None:
+                group.remove()
             raise
         try:
             run.release()
@@ -65,7 +69,7 @@ class OneShot:
             raise
         return run
 
-    def _start(self, launch: Launch, sources: Mapping[str, int]) -> _Started:
+    def _start(self, launch: Launch, sources: Mapping[str, int], group: cgroups.Group | None) -> _Started:
         with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
             staged = self._stage(sources) if self._plan.drops_root else None
             if staged is not None:
@@ -106,9 +110,9 @@ class OneShot:
             keep = [status_write, block_read, block_write, listing, *map(int, filters[1:])]
             keep += [fd for target, fd in sources.items() if origins[target] == fd]
             if staged is None:
-                pid = spawn(self._bwrap, argv, env={}, standard=standard, keep=keep)
+                pid = spawn(self._bwrap, argv, env={}, standard=standard, keep=keep, within=group)
             else:
-                pid = staged.spawn(self._bwrap, argv, standard=standard, keep=keep)
+                pid = staged.spawn(self._bwrap, argv, standard=standard, keep=keep, within=group)
             try:
                 monitor = os.pidfd_open(pid)
             except BaseException:
@@ -157,7 +161,7 @@ class _Started(Value):
 class OneShotRun:
     """A started command: first held, then released, at the end reaped."""
 
-    def __init__(self, started: _Started, plan: Plan, locks: list[int]) -> None:
+    def __init__(self, started: _Started, plan: Plan, locks: list[int], group: cgroups.Group | None) -> None:
         self.stdin = started.stdin
         self.stdout = started.stdout
         self.stderr = started.stderr
@@ -169,7 +173,7 @@ class OneShotRun:
         self._staged = started.staged
         self._plan = plan
         self._locks = locks
-        self._group: cgroups.Group | None = None
+        self._group = group
         self._said = b""
         self._init_pid = 0
         self._init = -1
@@ -189,7 +193,6 @@ class OneShotRun:
 
     def _limit(self) -> Mapping[str, str]:
         pid, limits = self._init_pid, self._plan.limits
-        self._group = cgroups.make(limits)
         grouped: Mapping[str, str] = {}
         if self._group is not None:
             self._group.attach(pid)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from ringfence.model.limits import Limits
 
 _DEFAULT_TASKS = 4096
+_DEFAULT_MEMORY_MB = 4096
 
 
 def apply(pid: int, limits: Limits, *, counted: bool, grouped: Collection[str] = (), beside: int = 0) -> dict[str, str]:
@@ -28,8 +29,8 @@ def apply(pid: int, limits: Limits, *, counted: bool, grouped: Collection[str] =
         resource.prlimit(pid, kind, (ceiling, ceiling))
         applied[name] = f"{ceiling // (2**20) if unit == 'MiB' else ceiling} {unit} each process (rlimit)"
 
-    if limits.memory_mb and "memory" not in grouped:
-        put("memory", resource.RLIMIT_DATA, int(limits.memory_mb) * 2**20, "MiB")
+    if "memory" not in grouped:
+        put("memory", resource.RLIMIT_DATA, int(limits.memory_mb or _DEFAULT_MEMORY_MB) * 2**20, "MiB")
     if limits.open_files:
         put("open_files", resource.RLIMIT_NOFILE, int(limits.open_files), "files")
     if limits.cpu_seconds:

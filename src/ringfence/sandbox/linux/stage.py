@@ -78,11 +78,22 @@ def become(command: list[bytes], env: dict[bytes, bytes]) -> None:
     # The interpreter ignores these.
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
-    try:
-        os.execvpe(command[0], command, env)  # noqa: S606  # what we are for
-    except OSError as error:
-        sys.stderr.write(f"ringfence: {os.fsdecode(command[0])}: {error.strerror}\n")
-        sys.exit(127)
+    # `os.execvpe` would import something first, from files that are out of reach by now.
+    found = (
+        [command[0]]
+        if b"/" in command[0]
+        else [(d or b".") + b"/" + command[0] for d in env.get(b"PATH", b"").split(b":")]
+    )
+    reason = "there is no such program"
+    for program in found:
+        try:
+            os.execve(program, command, env)  # noqa: S606  # what we are for
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            reason = error.strerror or str(error)
+    sys.stderr.write(f"ringfence: {os.fsdecode(command[0])}: {reason}\n")
+    sys.exit(127)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from ringfence.sandbox.spawn import Starter, start
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from typing import TypeVar
 
     T = TypeVar("T")
@@ -58,13 +59,14 @@ class Staged:
         *,
         standard: tuple[int, int, int],
         keep: Iterable[int],
+        within: AbstractContextManager[None] | None = None,
     ) -> int:
         """Start a program as the unprivileged user; see `spawn.spawn`."""
         for fd in standard:
             # Through /dev/stdout a program opens its pipe once more, by its owner's rights.
             os.fchown(fd, idmap.UID, idmap.UID)
         kept = tuple(keep)
-        return self._thread.as_user(lambda: start(path, argv, env={}, standard=standard, keep=kept))
+        return self._thread.as_user(lambda: start(path, argv, env={}, standard=standard, keep=kept), within=within)
 
     def close(self) -> None:
         """Take the sources away, without waiting for it; what has been mounted from them stays."""
@@ -79,11 +81,11 @@ class RootThread(Starter):
         self._numbers = itertools.count(1)
         self.call(_own_namespace)
 
-    def as_user(self, call: Callable[[], T]) -> T:
-        """Run `call` there with the unprivileged user's identity."""
+    def as_user(self, call: Callable[[], T], *, within: AbstractContextManager[None] | None = None) -> T:
+        """Run `call` there with the unprivileged user's identity, and within what root has to enter first."""
 
         def run() -> T:
-            with _identity():
+            with within or contextlib.nullcontext(), _identity():
                 return call()
 
         return self.call(run)
