@@ -10,7 +10,7 @@ from ringfence.model.output import Missing
 from ringfence.model.paths import is_below
 from ringfence.sandbox.backend import Availability, Guarantees
 from ringfence.sandbox.layout import lay_out
-from ringfence.sandbox.linux import diagnose, idmap, landlock, seccomp, unprivileged
+from ringfence.sandbox.linux import cgroups, diagnose, idmap, landlock, seccomp, unprivileged
 from ringfence.sandbox.plan import Plan
 
 TYPE_CHECKING = False
@@ -187,9 +187,12 @@ def _guarantees(*, acts_as_root: bool, landlock_on: bool = False) -> Guarantees:
         missing.append(Missing("syscalls", "there is no system call filter for this architecture"))
     if acts_as_root:
         missing.append(_NO_ROOT)
-        missing.append(Missing("limit-tasks", "the kernel does not count root's processes"))
     else:
-        kept += ["no-root", "limit-tasks"]
+        kept.append("no-root")
+    if not acts_as_root or cgroups.counts_tasks():
+        kept.append("limit-tasks")
+    else:
+        missing.append(Missing("limit-tasks", "the kernel does not count root's processes"))
     missing.append(Missing("limit-scratch", "only the /tmp of a single command has a ceiling, not a session's"))
     return Guarantees(tuple(kept), tuple(missing))
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _PREFIX = "ringfence-"
 _REMOVE_SECONDS = 2.0
+DEFAULT_TASKS = 4096
 _MAX_PIDS = 4194304  # more the kernel does not have
 
 
@@ -75,14 +76,25 @@ class Group:
                     time.sleep(0.01)
 
 
-def make(limits: Limits, *, table: str = "/proc/self/mountinfo", own: str = "/proc/self/cgroup") -> Group | None:
+_TABLE, _OWN = "/proc/self/mountinfo", "/proc/self/cgroup"
+
+
+def counts_tasks() -> bool:
+    """Tell whether tasks have a ceiling by a group even where nobody asked for one."""
+    controller = available(_TABLE, _OWN).get("pids")
+    return controller is not None and controller.version == 1
+
+
+def make(limits: Limits, *, counted: bool, table: str = _TABLE, own: str = _OWN) -> Group | None:
     """Make a group with the ceilings that can be kept this way, or none.
 
     Memory has one where that costs nothing: a command that nobody limited may not take the machine down.
+    So have tasks where the kernel does not count them for the user otherwise, which `counted` tells.
     """
+    tasks = limits.tasks or (None if counted else DEFAULT_TASKS)
     wanted = {
         "memory": int(limits.memory_mb) * 2**20 if limits.memory_mb else most_memory(),
-        "pids": limits.tasks and min(int(limits.tasks), _MAX_PIDS),
+        "pids": tasks and min(int(tasks), _MAX_PIDS),
     }
     wanted = {name: value for name, value in wanted.items() if value}
     if not wanted:
@@ -92,7 +104,8 @@ def make(limits: Limits, *, table: str = "/proc/self/mountinfo", own: str = "/pr
     paths: dict[str, tuple[str, Controller]] = {}
     applied: dict[str, str] = {}
     for kind, controller in found.items():
-        if kind == "memory" and not limits.memory_mb and controller.version != 1:
+        asked = limits.memory_mb if kind == "memory" else limits.tasks
+        if not asked and controller.version != 1:
             continue  # moving a process in takes too long for what nobody asked for; a limit of each process serves
         _sweep(controller.base)
         path = os.path.join(controller.base, name)

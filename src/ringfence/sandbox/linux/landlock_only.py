@@ -84,9 +84,10 @@ class Landlock:
             missing.append(
                 Missing("no-root", "a command acts as the host's root, without its capabilities", _USE_BUBBLEWRAP)
             )
-            missing.append(Missing("limit-tasks", "the kernel does not count root's processes"))
-        else:
+        if os.geteuid() != 0 or cgroups.counts_tasks():
             kept.append("limit-tasks")
+        else:
+            missing.append(Missing("limit-tasks", "the kernel does not count root's processes"))
         return Guarantees(tuple(kept), tuple(missing))
 
     def plan(self, request: PlanRequest) -> Plan:
@@ -186,7 +187,7 @@ class Rules:
             argv = (landlock.interpreter(), "-I", "-S", "-c", _START, str(control_read), str(status_write), root)
             standard = (stdin_read, stdout_write, stderr_write)
             keep = (control_read, status_write, *sources.values())
-            group = cgroups.make(plan.limits)
+            group = cgroups.make(plan.limits, counted=os.geteuid() != 0)
             try:
                 pid = spawn(argv[0], argv, env={}, standard=standard, keep=keep, within=group)
             except BaseException:

@@ -54,7 +54,7 @@ class OneShot:
         group: cgroups.Group | None = None
         try:
             with opened(self._plan) as sources:
-                group = cgroups.make(self._plan.limits)
+                group = cgroups.make(self._plan.limits, counted=_counted(self._plan))
                 run = OneShotRun(self._start(launch, sources, group), self._plan, locks, group)
         except BaseException:
             for lock in locks:
@@ -201,7 +201,7 @@ class OneShotRun:
             # A user may lower his own processes' ceilings; root needs a capability that containers lack.
             single = RootThread.current().as_user(lambda: rlimits.apply(pid, limits, counted=True, grouped=grouped))
         else:
-            single = rlimits.apply(pid, limits, counted=os.geteuid() != 0, grouped=grouped)
+            single = rlimits.apply(pid, limits, counted=_counted(self._plan), grouped=grouped)
         return {**single, **grouped}
 
     def _unstage(self) -> None:
@@ -361,6 +361,11 @@ class _Watch:
         events = poll.poll(max(1, int(seconds * 1000)))
         self.ended = any(fd == self._process for fd, _ in events)
         return bool(events)
+
+
+def _counted(plan: Plan) -> bool:
+    """Tell whether the kernel counts the processes of the command's user: it does not count root's."""
+    return plan.drops_root or os.geteuid() != 0
 
 
 def require_program(plan: Plan, launch: Launch) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import resource
 
+from ringfence.sandbox.linux.cgroups import DEFAULT_TASKS
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from ringfence.model.limits import Limits
 
-_DEFAULT_TASKS = 4096
 _DEFAULT_MEMORY_MB = 4096
 
 
@@ -39,7 +40,7 @@ def apply(pid: int, limits: Limits, *, counted: bool, grouped: Collection[str] =
         put("file_size", resource.RLIMIT_FSIZE, int(limits.file_size_mb) * 2**20, "MiB")
     if counted and "tasks" not in grouped:
         _, hard = resource.prlimit(pid, resource.RLIMIT_NPROC)
-        tasks = int(limits.tasks or _DEFAULT_TASKS) + beside
+        tasks = int(limits.tasks or DEFAULT_TASKS) + beside
         tasks = tasks if hard == resource.RLIM_INFINITY else min(tasks, hard)
         resource.prlimit(pid, resource.RLIMIT_NPROC, (tasks, tasks))
         applied["tasks"] = f"{tasks} (rlimit)" if not beside else f"{tasks} with all of the user's (rlimit)"
