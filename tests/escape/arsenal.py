@@ -45,7 +45,7 @@ def shell(name, family, text, **options):
     """Enter an attack that is a line of shell; $V is the directory outside, $W the workspace."""
 
     def run(world):
-        env = {**os.environ, "V": world["outside"], "W": os.getcwd(), "PID": str(world["victim"])}
+        env = {**os.environ, "V": world["outside"], "W": os.getcwd(), "MARK": world["sleep"]}
         done = subprocess.run(["/bin/bash", "-c", text], env=env, capture_output=True, text=True, check=False)
         return world["secret"] in done.stdout
 
@@ -147,7 +147,7 @@ shell("read_through_cwd", "read", "cd $V && cat secret")
 shell("read_by_find", "read", "find $V -name secret -exec cat {} +")
 shell("copy_then_read", "read", "cp $V/secret copy; cat copy")
 shell("link_then_read", "read", "ln $V/secret linked; cat linked")
-shell("read_the_home", "read", "cat $(getent passwd $(id -u) | cut -d: -f6)/.ringfence-test-secret")
+shell("read_the_home", "read", "cat $(getent passwd $(id -u) | cut -d: -f6)/.ringfence-test-$MARK")
 shell("read_a_credential", "read", "cat ~/.ssh/id_ringfence_test ~/.aws/ringfence-test")
 shell("read_a_hidden_file", "read", "cat .env", guarantee="hidden")
 shell("move_a_hidden_file", "read", "cp .env copy; cat copy; mv .env e; cat e; mv e .env", guarantee="hidden")

@@ -69,3 +69,9 @@ def test_it_fails_where_landlock_knows_no_scopes(world, monkeypatch, name):
 def test_it_fails_with_the_hosts_network(world, fence, name):
     found = world.try_inside(name, fence=fence, network="all")
     assert holds(world, name, found), found
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
+@pytest.mark.parametrize("name", ["write-to-the-terminal", "type-into-the-terminal"])
+def test_the_callers_terminal_is_out_of_reach(world, backend, name):
+    assert not world.try_from_a_terminal(name, backend)

@@ -55,9 +55,12 @@ class World:
         (self.workspace / ".env").write_text(SECRET)
         (self.outside / "victim").write_text("precious")
         (self.outside / "secret").write_text(SECRET)
-        self._file(Path(os.path.expanduser(f"~{_user()}"), ".ringfence-test-secret"))
+        # Other runs may be under way, and some attacks look for a process by this.
+        self._sleep = f"{os.getpid()}.{time.monotonic_ns() % 10**9}"
+        self._file(Path(os.path.expanduser(f"~{_user()}"), f".ringfence-test-{self._sleep}"))
+        roots = Path(f"/etc/ringfence-test-{self._sleep}")
         if IS_ROOT:
-            self._file(Path("/etc/ringfence-test-secret")).chmod(0o600)
+            self._file(roots).chmod(0o600)
         ours = places(os.environ)
         os.makedirs(ours.config, exist_ok=True)
         Path(ours.config, "config.toml").write_text("# ours\n")
@@ -66,12 +69,11 @@ class World:
         for path in (ours.state, other.parents[1], other.parent):
             os.chmod(path, 0o700)
         other.write_text(SECRET)
-        self._sleep = f"{os.getpid()}.{time.monotonic_ns() % 10**9}"
         self.facts: dict[str, object] = {
             "secret": SECRET,
             "outside": str(self.outside),
             "file": str(self.outside / "victim"),
-            "roots": "/etc/ringfence-test-secret",
+            "roots": str(roots),
             "state": ours.state,
             "config": ours.config,
             "other_session": str(other),
@@ -216,7 +218,23 @@ class World:
 
     def try_outside(self, name: str) -> str:
         """Run an attack with nothing to stop it, below a shell that is its parent, on a terminal of its own."""
-        argv = [sys.executable, ARSENAL.name, name, json.dumps(self.facts)]
+        self._on_a_terminal(sys.executable, ARSENAL.name, name, json.dumps(self.facts))
+        for _ in range(100):  # an attack that killed its parent goes on for a moment
+            said = (self.workspace / "said").read_text()
+            if said or self.signs():
+                break
+            time.sleep(0.01)
+        return self.outcome(said)
+
+    def try_from_a_terminal(self, name: str, backend: str) -> str:
+        """Run an attack by the command line, which has a terminal that the command must not get."""
+        run = [sys.executable, "-P", "-m", "ringfence", "run", "--backend", backend, "--"]
+        self._on_a_terminal(*run, PYTHON, ARSENAL.name, name, json.dumps(self.facts))
+        said = (self.workspace / "said").read_text()
+        assert "failed" in said or "succeeded" in said or "done" in said, said
+        return self.outcome(said)
+
+    def _on_a_terminal(self, *argv: str) -> None:
         pid, terminal = pty.fork()
         if pid == 0:
             os.chdir(self.workspace)
@@ -227,12 +245,6 @@ class World:
         os.close(terminal)
         os.waitpid(pid, 0)
         time.sleep(0.01)
-        for _ in range(100):  # an attack that killed its parent goes on for a moment
-            said = (self.workspace / "said").read_text()
-            if said or self.signs():
-                break
-            time.sleep(0.01)
-        return self.outcome(said)
 
     def try_inside(self, name: str, *, fence: Fence | None = None, readable: bool = False, network: str = "") -> str:
         """Run an attack as a command; return what shows that it succeeded."""

@@ -26,7 +26,8 @@ class Mount(Value):
 
     `around` is the target of the writable mount right around it, where there is one, and `within` the
     source of the outermost such mount: everything below that was written by earlier commands, so
-    sources and mount points are opened beneath it and without following links.
+    sources and mount points are opened beneath it and without following links. What is `optional` may be
+    gone by the time it is opened.
     """
 
     target: str
@@ -36,6 +37,7 @@ class Mount(Value):
     why: str = ""
     within: str = ""
     around: str = ""
+    optional: bool = False
     size_mb: int | None = None
 
     @property

@@ -39,9 +39,17 @@ def allow(request: PlanRequest) -> Rules:
     own = [p.path for p in survey.concealed]
     mounts = {p.path: Mount(p.path, "link", p.real, why="system") for p in survey.system if p.kind == "link"}
 
+    named = {
+        *(p.real for p in (*survey.system, *survey.linked, *survey.toolchains)),
+        *caps.read,
+        workspace,
+        *_OF_THE_SYSTEM,
+    }
+
     def add(paths: Iterable[str], why: str, *, writable: bool = False) -> None:
         for path in paths:
-            mounts[path] = Mount(path, "bind", path, writable=writable, why=why)
+            optional = path not in named and not writable  # a neighbour of something hidden
+            mounts[path] = Mount(path, "bind", path, writable=writable, why=why, optional=optional)
 
     system = [p.real for p in (*survey.system, *survey.linked) if p.kind != "link"]
     without = [*hidden, *own]

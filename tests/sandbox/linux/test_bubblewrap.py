@@ -30,7 +30,6 @@ def test_the_arguments_follow_from_the_plan(fence, session):
         "--cap-drop ALL",
         "--new-session",
         "--die-with-parent",
-        "--clearenv",
         "--setenv A b c",
         "--remount-ro /",
         "--chdir /x",

@@ -43,7 +43,6 @@ NAMESPACES = (
     "--die-with-parent",
     "--hostname",
     "ringfence",
-    "--clearenv",
 )
 _PROBE_SECONDS = 10.0
 _NOT_YET = {

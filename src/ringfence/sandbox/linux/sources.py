@@ -34,6 +34,9 @@ def opened(plan: Plan) -> Iterator[dict[str, int]]:
         for mount in plan.mounts:
             try:
                 _open(mount, mounts, fds)
+            except FileNotFoundError as error:
+                if not mount.optional:
+                    raise _explained(mount, error) from error
             except OSError as error:
                 raise _explained(mount, error) from error
         yield fds
