@@ -17,6 +17,7 @@ from ringfence.ledger.recorder import LoggingRecorder
 from ringfence.model.approval import Answer, Request
 from ringfence.model.capabilities import Capabilities
 from ringfence.model.decision import Reason
+from ringfence.model.paths import covered
 from ringfence.model.record import Record
 from ringfence.outcome import Checked, cwd_problem, denied, existing, output_of, timeout_of, under_ceilings_of
 from ringfence.policy.engine import decide
@@ -27,7 +28,7 @@ from ringfence.sandbox.layout import TMP
 from ringfence.sandbox.linux import points
 from ringfence.sandbox.linux.bubblewrap import can_drop_root
 from ringfence.sandbox.registry import Registry
-from ringfence.sandbox.survey import look, to_hide
+from ringfence.sandbox.survey import installation, look, to_hide
 from ringfence.session import workspace
 from ringfence.session.context import current_session, require
 from ringfence.session.handles import AsyncSession, Session
@@ -74,7 +75,9 @@ class _Core:
         self._configs: dict[str, Config] = {}
         self._surveyed: Survey | None = None
         self._plans: list[tuple[PlanRequest, Backend, Plan]] = []
-        self.sessions = Sessions(self.places, lambda place: self._resolved(self.config_for(place).baseline(place)))
+        self.sessions = Sessions(
+            self.places, lambda place: self._resolved(self.config_for(place).baseline(place), place)
+        )
 
     def config_for(self, place: str) -> Config:
         """Return the configuration under the ceiling that a workspace sets for itself.
@@ -244,23 +247,30 @@ class _Core:
         """Return what a command is to have, as far as the fence can tell."""
         if not backend.confines:
             return Capabilities.for_tier("full-access", state.workspace)
-        return state.baseline if command.capabilities is None else self._resolved(command.capabilities)
+        return state.baseline if command.capabilities is None else self._resolved(command.capabilities, state.workspace)
 
-    def _resolved(self, wanted: Capabilities) -> Capabilities:
+    def _resolved(self, wanted: Capabilities, place: str) -> Capabilities:
         """Follow links in paths now, so that what is compared is what is mounted.
 
         Raises:
-            SessionError: a link lies where commands can make one.
+            SessionError: a link lies where commands can make one, or the path leads to our own files.
         """
-        for path in (*wanted.read, *wanted.write, *wanted.reveal):
-            link = workspace.planted_link(path, self.places)
+
+        def follow(path: str, *, write: bool = False) -> str:
+            real, link = workspace.resolve(path, self.places)
             if link:
                 msg = f"{link} is a link inside a workspace, where a command may have put it: {path} is not granted"
                 raise SessionError(msg, hint="name the place itself, or remove the link")
+            own = (*self.places.own, *(installation() if write else ()))
+            if real != place and covered(real, own):
+                msg = f"{real} belongs to Ringfence itself, and is never granted"
+                raise SessionError(msg, hint="leave it out")
+            return real
+
         return wanted.replace(
-            read=tuple(map(os.path.realpath, wanted.read)),
-            write=tuple(map(os.path.realpath, wanted.write)),
-            reveal=tuple(map(os.path.realpath, wanted.reveal)),
+            read=tuple(follow(path) for path in wanted.read),
+            write=tuple(follow(path, write=True) for path in wanted.write),
+            reveal=tuple(follow(path) for path in wanted.reveal),
         )
 
     def _survey(self, wanted: Capabilities, state: SessionState, config: Config) -> Survey:

@@ -100,6 +100,8 @@ def output_of(pump: Pump, streams: Streams, checked: Checked, decision: Decision
     if end.code == _STAGE_FAILED and err.head.startswith(b"ringfence-stage: "):
         msg = err.data.decode("utf-8", "replace").strip().removeprefix("ringfence-stage: ")
         raise SandboxUnavailable(msg, hint="see `ringfence status`", reason="landlock")
+    if end.lost:
+        raise SandboxUnavailable(f"{end.failure}", hint="look for processes that it left", reason="lost")
     if end.failure is not None and not pump.killed:
         words = err.data.decode("utf-8", "replace").strip()
         if words.startswith("bwrap: ") and "execvp" not in words:

@@ -75,6 +75,8 @@ def whole_view(patch):
     patch.setenv("PATH", "/usr/bin:/bin")
     real = layout._View.show_system
 
+    patch.setattr(layout._View, "add_var_tmp", lambda view: None)
+
     def show_system(view):
         real(view)
         view.mounts = {target: m for target, m in view.mounts.items() if m.kind != "link"}
@@ -157,6 +159,54 @@ LANDLOCK = {
     "keeper": in_keeper("keeper.kill_all = lambda: {}"),
     "session of its own": in_keeper("keeper.os.setsid = lambda: None"),
     "environment by list": whole_environment,
+}
+
+
+# By user: "any", "root", "user", or "as root" where root cannot become somebody else.
+REST_ON = {
+    ("bubblewrap", "PID namespace"): {
+        "any": "victims-cmdline parents-memory limit-what-keeps-us outlive-what-keeps-us",
+        "user": "kill-the-victim kill-by-descriptor signal-by-io pin-the-victim",
+    },
+    ("bubblewrap", "IPC namespace"): {"any": "attach-shared-memory take-a-message open-a-message-queue"},
+    ("bubblewrap", "network namespace"): {
+        "any": "connect-to-an-abstract-socket connect-to-the-hosts-loopback datagram-to-the-hosts-loopback"
+    },
+    ("bubblewrap", "no capabilities"): {"as root": "capabilities"},
+    ("bubblewrap", "built file view"): {"user": "read-the-home", "as root": "read-the-home"},
+    ("bubblewrap", "private home and /tmp"): {"user": "read-the-home"},
+    ("bubblewrap", "read-only /, /dev and masks"): {"root": "make-a-file-among-devices"},
+    ("bubblewrap", "/proc/sys read-only"): {"as root": "set-core-pattern set-swappiness"},
+    ("bubblewrap", "/proc/1 covered"): {"any": "parents-memory parents-descriptors"},
+    ("bubblewrap", "/proc/keys hidden"): {"user": "read-keys", "as root": "read-keys"},
+    ("bubblewrap", "hidden files"): {"any": "read-a-hidden-file move-a-hidden-file", "as root": "read-shadow"},
+    ("bubblewrap", "host sockets hidden"): {"any": "connect-to-a-socket-in-the-workspace"},
+    ("bubblewrap", "environment by list"): {"any": "environment-secrets"},
+    ("bubblewrap", "system call filter"): {
+        "any": "trace-a-child slow-what-keeps-us netlink-audit vsock io-uring add-a-key user-faults"
+        " another-personality plant-a-set-id-file set-id-by-fchmodat2 set-id-in-memory"
+    },
+    ("bubblewrap", "unprivileged user for root"): {"root": "act-as-root change-a-device read-slabinfo"},
+    ("bubblewrap", "Landlock with the host's network"): {"any": "connect-to-an-abstract-socket"},
+    ("landlock", "Landlock"): {"any": "create truncate-outside hard-link read read-the-home our-configuration"},
+    ("landlock", "system call filter"): {
+        "any": "connect-to-a-socket-file datagram-from-a-pair attach-shared-memory limit-the-victim io-uring"
+    },
+    ("landlock", "no capabilities"): {"root": "capabilities become-somebody-else"},
+    ("landlock", "keeper"): {"any": "outlive-what-keeps-us"},
+    ("landlock", "environment by list"): {"any": "environment-secrets"},
+}
+# No attack of ours depends on these alone.
+JUSTIFIED = {
+    (
+        "bubblewrap",
+        "UTS namespace",
+    ): "the filter refuses to set names too; it hides the machine's own",
+    ("bubblewrap", "cgroup namespace"): "groups cannot be reached anyway; it hides where the command's lies",
+    ("bubblewrap", "no further user namespaces"): "the filter refuses them too; one of both could have a gap",
+    ("bubblewrap", "session of its own"): "tested on a terminal, in test_steps.py",
+    ("bubblewrap", "Ringfence itself read-only"): "needs an installation in the workspace: test_steering.py",
+    ("landlock", "session of its own"): "as above; the device for it is not granted either",
 }
 
 

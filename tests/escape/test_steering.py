@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from ringfence import ConfigError, Denied, Fence, SandboxUnavailable, SessionError
+from ringfence import Config, ConfigError, Denied, Fence, SandboxUnavailable, SessionError
+from ringfence.session.workspace import check as check_workspace
+from ringfence.testing import FakeApprover
 
 
 @pytest.fixture
@@ -379,3 +381,52 @@ def test_workspaces_with_similar_names_do_not_meet(tmp_path):
         (tmp_path / name).mkdir()
         with Fence() as fence, fence.session(workspace=tmp_path / name) as session:
             session.run("true").check()
+
+
+FLIP = """
+import ctypes, os, sys, time
+libc = ctypes.CDLL(None)
+end = time.monotonic() + float(sys.argv[1])
+print("ready", flush=True)
+while time.monotonic() < end:
+    libc.renameat2(-100, b"sub", -100, b"link", 2)
+"""
+
+
+def test_a_link_that_comes_and_goes_chooses_no_workspace(workspace, tmp_path):
+    """A directory and a link swap their names for as long as sessions are opened there."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (workspace / "sub").mkdir()
+    (workspace / "link").symlink_to(outside)
+    with Fence() as fence, fence.session(workspace=workspace) as session:
+        session.run("true").check()
+        flipper = subprocess.Popen([sys.executable, "-c", FLIP, "3"], cwd=workspace, stdout=subprocess.PIPE)
+        assert flipper.stdout.readline() == b"ready\n"
+        chosen = set()
+        while flipper.poll() is None:
+            try:
+                chosen.add(check_workspace(workspace / "sub", fence.places))
+            except SessionError as error:
+                chosen.add(type(error).__name__)
+    assert chosen <= {str(workspace / "sub"), "SessionError"}
+    assert len(chosen) == 2
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
+def test_our_own_files_are_never_granted(workspace, backend):
+    places_of = Fence().places
+    os.makedirs(places_of.config, exist_ok=True)
+    config = os.path.join(places_of.config, "config.toml")
+    with open(config, "w", encoding="utf-8") as file:
+        file.write("# ours\n")
+    package = os.path.dirname(os.path.abspath(sys.modules["ringfence"].__file__))
+    with Fence(Config(backend=backend), approver=FakeApprover()) as fence:
+        with fence.session(workspace=workspace) as session:
+            inside = os.path.join(fence.places.state, "homes")
+            for path in (config, fence.places.config, inside, package, os.path.join(package, "sandbox")):
+                with pytest.raises(SessionError, match="never granted"):
+                    session.run("true", capabilities=session.capabilities.with_write(path))
+            for path in (config, inside):
+                with pytest.raises(SessionError, match="never granted"):
+                    session.run("true", capabilities=session.capabilities.with_read(path))

@@ -12,7 +12,7 @@ from ringfence.model.command import Command
 from ringfence.model.network import Network
 from ringfence.model.paths import is_below
 from ringfence.session.places import places
-from ringfence.session.workspace import planted_link, project_around
+from ringfence.session.workspace import project_around, resolve
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def open_session(fence: Fence, options: argparse.Namespace) -> SessionState:
         if shown.startswith("/") and os.path.realpath(shown) == os.path.realpath(here):
             # The way that the user sees: a link on it may have been made by a command.
             here = shown
-        link = planted_link(here, fence.places)
+        _, link = resolve(here, fence.places)
         if link:
             msg = f"you are here through {link}, a link inside a workspace, where a command may have put it"
             raise SessionError(msg, hint=f"go there by its own name, if you mean it: cd {os.path.realpath(here)}")

@@ -64,13 +64,15 @@ class Launch(Value):
 class Exit(Value):
     """How a command ended. `failure` is set when it never started, with the launcher's own words.
 
-    `out_of_memory` says that the kernel killed something of it at its memory ceiling.
+    `out_of_memory` says that the kernel killed something of it at its memory ceiling, `lost` that whoever
+    had to end it is gone.
     """
 
     code: int | None
     signal: int | None = None
     failure: str | None = None
     out_of_memory: bool = False
+    lost: bool = False
 
 
 if TYPE_CHECKING:

@@ -52,6 +52,8 @@ def allow(request: PlanRequest) -> Rules:
             mounts[path] = Mount(path, "bind", path, writable=writable, why=why, optional=optional)
 
     system = [p.real for p in (*survey.system, *survey.linked) if p.kind != "link"]
+    if survey.as_root:
+        system = [p for p in system if not is_below(p, "/sys")]  # where reading may act, for root
     without = [*hidden, *own]
     add((p for path in system for p in carve(path, without)), "system")
     add(_OF_THE_SYSTEM, "system")

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ringfence.session.places import Places
 
 _MAX_NAME = 200
+_MAX_LINKS = 40
 _NEVER = ("/", "/home", "/tmp", "/var", "/var/tmp", "/var/lib", "/opt", "/srv", "/mnt", "/media")  # noqa: S108  # refused
 _NEVER_BELOW = (
     *("/proc", "/sys", "/dev", "/run", "/boot", "/etc", "/usr", "/bin", "/sbin", "/lib", "/lib64"),
@@ -43,8 +44,7 @@ def check(path: str | os.PathLike[str], places: Places) -> str:
         SessionError: it is none, cannot be used, or is too much to hand over.
     """
     given = os.path.abspath(os.path.expanduser(os.fspath(path)))
-    real = os.path.realpath(given)
-    planted = planted_link(given, places)
+    real, planted = resolve(given, places)
     if planted:
         msg = f"{planted} is a link inside another workspace, where a command may have put it"
         raise SessionError(msg, hint=f"name the directory it leads to, if that is what you mean: {real}")
@@ -85,16 +85,40 @@ def was_used(directory: str, places: Places) -> bool:
     return has_home(places, name_of(directory))
 
 
-def planted_link(given: str, places: Places) -> str | None:
-    """Return the first link on the way that lies in a directory which was a workspace."""
-    at, used = "/", False
-    for part in given.strip("/").split("/"):
-        at = os.path.join(at, part)
-        if used and os.path.islink(at):
-            return at
-        at = os.path.realpath(at)
-        used = used or was_used(at, places)
-    return None
+def resolve(given: str, places: Places) -> tuple[str, str | None]:
+    """Follow the links in an absolute path; return where it leads, and the first link that a command may have made.
+
+    Such a link lies in a directory that was a workspace. Both answers come from one walk: whoever swaps
+    something on the way meanwhile gets a path that names it, and opening that follows no link.
+
+    Raises:
+        SessionError: there are too many links.
+    """
+    at, used, planted = "/", False, None
+    left = given.split("/")[::-1]
+    links = 0
+    while left:
+        part = left.pop()
+        if part in {"", "."}:
+            continue
+        if part == "..":
+            at = os.path.dirname(at)
+            continue
+        path = os.path.join(at, part)
+        try:
+            target = os.readlink(path)
+        except OSError:  # it is none, or it is not there
+            at = path
+            used = used or was_used(at, places)
+            continue
+        links += 1
+        if links > _MAX_LINKS:
+            msg = f"{given} goes through too many links"
+            raise SessionError(msg, hint="name the place itself")
+        planted = planted or (path if used else None)
+        at = "/" if target.startswith("/") else at
+        left += target.split("/")[::-1]
+    return at, planted
 
 
 def project_around(cwd: str, places: Places) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import time
 from functools import lru_cache
 
@@ -64,6 +65,16 @@ class Group:
         with contextlib.suppress(OSError), open(os.path.join(path, controller.events), encoding="ascii") as file:
             return any(line.split()[0] == "oom_kill" and line.split()[1] != "0" for line in file)
         return False
+
+    def kill(self) -> None:
+        """Kill what is left in it: nothing, unless whoever should have done so was killed first."""
+        deadline = time.monotonic() + _REMOVE_SECONDS
+        for path in {path for path, _ in self._paths.values()}:
+            while (left := _read(os.path.join(path, "cgroup.procs")).split()) and time.monotonic() < deadline:
+                for pid in left:
+                    with contextlib.suppress(OSError):
+                        os.kill(int(pid), signal.SIGKILL)
+                time.sleep(0.001)
 
     def remove(self) -> None:
         """Remove it; its processes are dead, but the kernel may take a moment to let go of them."""

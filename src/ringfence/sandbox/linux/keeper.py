@@ -4,6 +4,11 @@ It runs outside the confinement, in an interpreter of its own, and is told every
 on a pipe. Whatever the command starts becomes its child at the latest when its own parent ends, so
 nothing escapes it. The pipe then carries signals for the command; its end means that the command is
 to be killed, or that we are dead, which is the same.
+
+Where Landlock knows scopes, the keeper puts itself into a domain that signals do not leave, and the
+command into another one below it: so the keeper can kill all there is in its own domain, and the
+command cannot touch the keeper. Elsewhere the filter keeps the command from both signalling the keeper
+and leaving its process group.
 """
 
 from __future__ import annotations
@@ -18,7 +23,7 @@ import signal
 import struct
 import sys
 
-from ringfence.sandbox.linux.stage import become, restrict
+from ringfence.sandbox.linux.stage import become, restrict, restrict_signals
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,7 +54,9 @@ def main(control: int, status: int) -> None:
     if not data:
         return  # whoever wanted something is dead
     job = marshal.loads(data)  # noqa: S302  # from our own parent, over a pipe that nobody else has
-    us = os.getpid()
+    us, scoped = os.getpid(), bool(job["scoped"])
+    if scoped:
+        _scope_signals()
     child = os.fork()
     if child == 0:
         os.close(control)
@@ -58,9 +65,9 @@ def main(control: int, status: int) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(null, fd)
-    ended = _attend(child, control)
-    killed = kill_all()
-    os.write(status, b"%d\n" % (killed[child] if ended is None else ended))
+    _attend(child, control)
+    ended = kill_all(child, scoped=scoped)
+    os.write(status, b"%d\n" % (ended or 0))
 
 
 def _exactly(fd: int, count: int) -> bytes:
@@ -78,6 +85,10 @@ def _run(job: dict[str, Any], keeper: int) -> None:
         if os.getppid() != keeper:
             os._exit(STAGE_FAILED)
         os.chdir(job["cwd"])
+        for kind, ceiling in job["ceilings"]:
+            resource.setrlimit(kind, (ceiling, ceiling))
+        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+            file.write("1000")  # whoever runs out of memory is the command, not its keeper
         _checked(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
         _drop_capabilities()
         readable, writable = ([f"/proc/self/fd/{fd}" for fd in job[name]] for name in ("readable", "writable"))
@@ -120,88 +131,77 @@ def _filter(code: bytes) -> None:
     _checked(_libc.prctl(_PR_SET_SECCOMP, _FILTER, ctypes.byref(program), 0, 0))
 
 
-def _attend(child: int, control: int) -> int | None:
-    """Wait for the command, and pass on what comes through the pipe; `None` says that it is to be killed."""
+def _attend(child: int, control: int) -> None:
+    """Wait until the command has ended or is to be killed, and pass on what comes through the pipe.
+
+    Orphans that end meanwhile are reaped. The command itself is not: its process group keeps its number.
+    """
     watched = os.pidfd_open(child)
+    orphans, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     poll = select.poll()
-    poll.register(watched, select.POLLIN)
-    poll.register(control, select.POLLIN)
+    for fd in (watched, control, orphans):
+        poll.register(fd, select.POLLIN)
     while True:
         ready = [fd for fd, _ in poll.poll()]
         if watched in ready:
-            return os.waitpid(child, 0)[1]
+            return
+        if orphans in ready:
+            os.read(orphans, 4096)
+            _reap_orphans(child)
+        if control not in ready:
+            continue
         numbers = os.read(control, 64)
         if not numbers or signal.SIGKILL in numbers:
-            return None
+            return
         for number in numbers:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(child, number)
 
 
-def kill_all() -> dict[int, int]:
-    """Kill and reap everything below this process, and return how its children ended.
+def _reap_orphans(child: int) -> None:
+    while True:
+        ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if ended is None or ended.si_pid == child:
+            return
+        os.waitpid(ended.si_pid, 0)
 
-    It may multiply meanwhile, so all of it is stopped before the first is killed.
+
+def _scope_signals() -> None:
+    """Enter a domain that restricts nothing but signals, and make sure that they do not leave it.
+
+    Everything that the user runs would be killed otherwise.
     """
-    ended: dict[int, int] = {}
-    with contextlib.suppress(ChildProcessError):
-        _reap(ended, os.WNOHANG)
-        seen: set[int] = set()
-        while found := _below(os.getpid()) - seen:
-            for pid in found:
-                _stop(pid, found | seen)
-            seen |= found
-        while True:
-            alive = _below(os.getpid())
-            for pid in alive:
-                _signal(pid, signal.SIGKILL, alive)
-            _reap(ended, 0)
-    return ended
-
-
-def _reap(ended: dict[int, int], options: int) -> None:
-    """Take note of the children that have ended, after waiting for one where `options` do not forbid it."""
-    pid, status = os.waitpid(-1, options)
-    while pid:
-        ended[pid] = status
-        pid, status = os.waitpid(-1, os.WNOHANG)
-
-
-def _stop(pid: int, below: set[int]) -> None:
-    with contextlib.suppress(OSError):
-        resource.prlimit(pid, resource.RLIMIT_NPROC, (0, 0))
-    _signal(pid, signal.SIGSTOP, below)
-
-
-def _signal(pid: int, number: int, below: set[int]) -> None:
-    """Signal a process by descriptor, once it is certain that its number still means what it meant."""
-    with contextlib.suppress(OSError):
-        process = os.pidfd_open(pid)
-        try:
-            if _parent(pid) in below | {os.getpid()}:
-                signal.pidfd_send_signal(process, number)
-        finally:
-            os.close(process)
-
-
-def _below(root: int) -> set[int]:
-    """Return every living process whose ancestor is `root`."""
-    parents = {int(name): _parent(int(name)) for name in os.listdir("/proc") if name.isdigit()}
-    found: set[int] = set()
-    layer = {root}
-    while layer:
-        layer = {pid for pid, parent in parents.items() if parent in layer} - found
-        found |= layer
-    return found
-
-
-def _parent(pid: int) -> int:
-    """Return a process's parent; 0 where it is gone."""
+    _checked(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    restrict_signals()
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return int(file.read().rpartition(b")")[2].split()[1])
-    except OSError:
-        return 0
+        os.kill(os.getppid(), 0)
+    except PermissionError:
+        return
+    os._exit(STAGE_FAILED)
+
+
+def kill_all(child: int, *, scoped: bool) -> int | None:
+    """Kill and reap everything that the command started, and return how it ended itself, if it is told here.
+
+    One call kills all of it at once, however fast it multiplies: the kernel lets nothing fork meanwhile.
+    Which processes those are is told by the domain that this process has put itself into, or by the
+    process group that they cannot leave.
+    """
+    ended: int | None = None
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            with contextlib.suppress(ProcessLookupError):
+                if scoped:
+                    os.kill(-1, signal.SIGKILL)
+                else:
+                    os.killpg(child, signal.SIGKILL)
+            pid, status = os.waitpid(-1, 0)
+            if pid == child:
+                ended = status
+    return ended
 
 
 if __name__ == "__main__":

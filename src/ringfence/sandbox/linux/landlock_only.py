@@ -214,8 +214,7 @@ class Rules:
             if not launch.stdin:
                 os.close(stdin_write)
             try:
-                run.limit(plan)
-                run.release(self._job(launch, sources, pid))
+                run.release({**self._job(launch, sources, pid), "ceilings": run.limit(plan)})
             except BaseException:
                 run.discard()
                 raise
@@ -242,6 +241,7 @@ class Rules:
             "readable": [fd for target, fd in sources.items() if target not in writable],
             "writable": [sources[target] for target in writable],
             "filter": seccomp.program(profile),
+            "scoped": plan.landlock >= _SCOPES_SIGNALS,
         }
 
     def close(self) -> None:
@@ -274,15 +274,16 @@ class KeptRun:
         self._group = group
         self._lock = _thread.allocate_lock()
 
-    def limit(self, plan: Plan) -> None:
-        """Put the ceilings onto the keeper, before it starts anything."""
+    def limit(self, plan: Plan) -> list[tuple[int, int]]:
+        """Return the ceilings for the command; a group holds its keeper as well."""
         grouped: Mapping[str, str] = {}
         if self._group is not None:
             self._group.attach(self._pid)
             grouped = self._group.applied
         beside = 0 if "tasks" in grouped else _tasks_of_user()
-        single = rlimits.apply(self._pid, plan.limits, counted=os.geteuid() != 0, grouped=grouped, beside=beside)
+        found, single = rlimits.ceilings(plan.limits, counted=os.geteuid() != 0, grouped=grouped, beside=beside)
         self.limits = {**single, **grouped}
+        return found
 
     def release(self, job: Mapping[str, object]) -> None:
         """Hand the job over."""
@@ -330,11 +331,12 @@ class KeptRun:
             said = os.read(self._status, 64)
         out_of_memory = self._group is not None and self._group.ran_out_of_memory()
         if self._group is not None:
+            self._group.kill()
             self._group.remove()
         os.close(self.exited)
         os.close(self._status)
         if not said:
-            return Exit(None, failure="the process that keeps the command did not say how it ended")
+            return Exit(None, failure="the process that keeps the command was killed, or could not end it", lost=True)
         code = os.waitstatus_to_exitcode(int(said))
         if code < 0:
             return Exit(128 - code, -code, out_of_memory=out_of_memory)

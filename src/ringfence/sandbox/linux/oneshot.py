@@ -197,11 +197,12 @@ class OneShotRun:
         if self._group is not None:
             self._group.attach(pid)
             grouped = self._group.applied
+        found, single = rlimits.ceilings(limits, counted=_counted(self._plan), grouped=grouped)
         if self._plan.drops_root:
             # A user may lower his own processes' ceilings; root needs a capability that containers lack.
-            single = RootThread.current().as_user(lambda: rlimits.apply(pid, limits, counted=True, grouped=grouped))
+            RootThread.current().as_user(lambda: rlimits.apply(pid, found))
         else:
-            single = rlimits.apply(pid, limits, counted=_counted(self._plan), grouped=grouped)
+            rlimits.apply(pid, found)
         return {**single, **grouped}
 
     def _unstage(self) -> None:

@@ -15,35 +15,42 @@ if TYPE_CHECKING:
 _DEFAULT_MEMORY_MB = 4096
 
 
-def apply(pid: int, limits: Limits, *, counted: bool, grouped: Collection[str] = (), beside: int = 0) -> dict[str, str]:
-    """Lower the ceilings of a process that has not started its command yet; say what was applied.
+def ceilings(
+    limits: Limits, *, counted: bool, grouped: Collection[str] = (), beside: int = 0
+) -> tuple[list[tuple[int, int]], dict[str, str]]:
+    """Return what to set for a process that has not started its command yet, and what to tell about it.
 
-    What the caller's own ceilings already keep lower stays lower. `counted` says whether the kernel
-    counts its user's processes: it does not count root's. `grouped` are kept by a control group already,
-    and `beside` are the tasks that the kernel counts together with the command's.
+    What our own ceilings already keep lower stays lower. `counted` says whether the kernel counts its
+    user's processes: it does not count root's. `grouped` are kept by a control group already, and
+    `beside` are the tasks that the kernel counts together with the command's.
     """
-    applied: dict[str, str] = {}
+    found: list[tuple[int, int]] = []
+    told: dict[str, str] = {}
 
     def put(name: str, kind: int, value: int, unit: str) -> None:
-        _, hard = resource.prlimit(pid, kind)
+        _, hard = resource.getrlimit(kind)
         ceiling = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.prlimit(pid, kind, (ceiling, ceiling))
-        applied[name] = f"{ceiling // (2**20) if unit == 'MiB' else ceiling} {unit} each process (rlimit)"
+        found.append((kind, ceiling))
+        told[name] = f"{ceiling // (2**20) if unit.startswith('MiB') else ceiling} {unit}".rstrip() + " (rlimit)"
 
     if "memory" not in grouped:
-        put("memory", resource.RLIMIT_DATA, int(limits.memory_mb or _DEFAULT_MEMORY_MB) * 2**20, "MiB")
+        memory = int(limits.memory_mb or _DEFAULT_MEMORY_MB) * 2**20
+        put("memory", resource.RLIMIT_DATA, memory, "MiB each process")
     if limits.open_files:
-        put("open_files", resource.RLIMIT_NOFILE, int(limits.open_files), "files")
+        put("open_files", resource.RLIMIT_NOFILE, int(limits.open_files), "files each process")
     if limits.cpu_seconds:
-        put("cpu", resource.RLIMIT_CPU, int(limits.cpu_seconds), "s")
+        put("cpu", resource.RLIMIT_CPU, int(limits.cpu_seconds), "s each process")
     if limits.file_size_mb:
-        put("file_size", resource.RLIMIT_FSIZE, int(limits.file_size_mb) * 2**20, "MiB")
+        put("file_size", resource.RLIMIT_FSIZE, int(limits.file_size_mb) * 2**20, "MiB each process")
     if counted and "tasks" not in grouped:
-        _, hard = resource.prlimit(pid, resource.RLIMIT_NPROC)
         tasks = int(limits.tasks or DEFAULT_TASKS) + beside
-        tasks = tasks if hard == resource.RLIM_INFINITY else min(tasks, hard)
-        resource.prlimit(pid, resource.RLIMIT_NPROC, (tasks, tasks))
-        applied["tasks"] = f"{tasks} (rlimit)" if not beside else f"{tasks} with all of the user's (rlimit)"
+        put("tasks", resource.RLIMIT_NPROC, tasks, "with all of the user's" if beside else "")
     # No core dumps. Zero would still feed a handler that the host has set up; one byte feeds none.
-    resource.prlimit(pid, resource.RLIMIT_CORE, (1, 1))
-    return applied
+    found.append((resource.RLIMIT_CORE, 1))
+    return found, told
+
+
+def apply(pid: int, found: list[tuple[int, int]]) -> None:
+    """Lower the ceilings of another process."""
+    for kind, ceiling in found:
+        resource.prlimit(pid, kind, (ceiling, ceiling))

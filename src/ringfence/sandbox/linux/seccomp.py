@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from ringfence.model.value import Value
 
-EPERM, ENOSYS, EAFNOSUPPORT = 1, 38, 97
+EPERM, EINVAL, ENOSYS, EAFNOSUPPORT = 1, 22, 38, 97
 
 # Numbers by architecture: x86-64, and the generic table that aarch64 uses.
 SYSCALLS: dict[str, tuple[int | None, int | None]] = {
@@ -112,7 +112,10 @@ SYSCALLS: dict[str, tuple[int | None, int | None]] = {
     "setdomainname": (171, 162),
     "sethostname": (170, 161),
     "setns": (308, 268),
+    "setpgid": (109, 154),
     "setpriority": (141, 140),
+    "setrlimit": (160, 164),
+    "setsid": (112, 157),
     "settimeofday": (164, 170),
     "shmat": (30, 196),
     "shmctl": (31, 195),
@@ -134,7 +137,7 @@ SYSCALLS: dict[str, tuple[int | None, int | None]] = {
     "vfork": (58, None),
     "vhangup": (153, 58),
 }
-HIGHEST = 469  # file_setattr, in Linux 6.17
+HIGHEST = 468  # the next one, file_setattr of Linux 6.17, changes attributes outside
 
 # Refused whatever their arguments: mounts, other processes, the kernel's own affairs, keys, clocks.
 REFUSED = (
@@ -151,7 +154,10 @@ REFUSED = (
 # A debugger needs these, and a `debug` grant gives them.
 TRACING = ("ptrace", "process_vm_readv", "process_vm_writev", "kcmp")
 # Said not to exist, because programs then fall back to calls whose arguments can be checked.
-ABSENT = ("clone3", "openat2", "fchmodat2", "io_uring_setup", "io_uring_enter", "io_uring_register")
+ABSENT = (
+    *("clone3", "openat2", "fchmodat2"),
+    *("io_uring_setup", "io_uring_enter", "io_uring_register"),
+)
 # Refused with `spawn` off, besides `clone` for anything but a thread.
 SPAWNING = ("fork", "vfork")
 # Refused where the host's IPC namespace is shared: whatever its user has there.
@@ -164,14 +170,15 @@ SHARED_IPC = (
 class Test(Value):
     """Whether the low 32 bits of an argument, masked, are (or are not) a value.
 
-    Every argument that is looked at is an `int`, a mode or a flag word: the kernel itself ignores the
-    upper half, so a filter that compared it could be walked past.
+    Nearly every argument that is looked at is an `int`, a mode or a flag word: the kernel itself ignores
+    the upper half, so a filter that compared it could be walked past. `upper` is for pointers.
     """
 
     argument: int
     value: int
     mask: int = 0xFFFFFFFF
     equal: bool = True
+    upper: bool = False
 
 
 def _some(argument: int, bits: int) -> Test:
@@ -194,6 +201,8 @@ _TYPE, _CHAR, _BLOCK = 0o170000, 0o020000, 0o060000
 _INJECT, _LINUX_CONSOLE, _DISCIPLINE = 0x5412, 0x541C, 0x5423  # TIOCSTI, TIOCLINUX, TIOCSETD
 _UNIX, _INET, _INET6, _NETLINK = 1, 2, 10, 16
 _STREAM, _DATAGRAM, _SEQPACKET, _KIND = 1, 2, 5, 0xF
+_CORE = 4  # RLIMIT_CORE
+_SET_LEASE = 1024  # F_SETLEASE, which makes whoever opens the file wait
 _PERSONALITIES = (0x0, 0x8, 0x20000, 0x20008, 0xFFFFFFFF)
 _PID_1 = 1
 
@@ -206,12 +215,20 @@ def _nodes(argument: int) -> tuple[tuple[Test, ...], ...]:
     )
 
 
+_SET_CORE = (
+    (_is(1, _CORE), _not(2, 0)),
+    (_is(1, _CORE), Test(2, 0, equal=False, upper=True)),
+)
+
 # Refused when one of the alternatives holds, and an alternative holds when all its tests do.
 CONDITIONS: dict[str, tuple[tuple[Test, ...], ...]] = {
     "clone": ((_some(0, _NEW_NAMESPACES),),),
     "unshare": ((_some(0, _NEW_NAMESPACES),),),
     "ioctl": ((_is(1, _INJECT),), (_is(1, _LINUX_CONSOLE),), (_is(1, _DISCIPLINE),)),
-    "prlimit64": ((_is(0, _PID_1),),),
+    "prlimit64": ((_is(0, _PID_1),), *_SET_CORE),
+    # One byte keeps every handler of the host from being fed; none would not.
+    "setrlimit": ((_is(0, _CORE),),),
+    "fcntl": ((_is(1, _SET_LEASE),),),
     "sched_setscheduler": ((_is(0, _PID_1),),),
     "sched_setparam": ((_is(0, _PID_1),),),
     "sched_setattr": ((_is(0, _PID_1),),),
@@ -240,7 +257,7 @@ CONDITIONS: dict[str, tuple[tuple[Test, ...], ...]] = {
 }
 # Where namespaces are shared: limits and priorities of nobody but the caller, no socket of the host.
 SHARED: dict[str, tuple[tuple[Test, ...], ...]] = {
-    "prlimit64": ((_not(0, 0),),),
+    "prlimit64": ((_not(0, 0),), *_SET_CORE),
     "sched_setscheduler": ((_not(0, 0),),),
     "sched_setparam": ((_not(0, 0),),),
     "sched_setattr": ((_not(0, 0),),),
@@ -258,7 +275,10 @@ TRACED: dict[str, tuple[tuple[Test, ...], ...]] = {
     "process_vm_writev": ((_is(0, _PID_1),),),
     "kcmp": ((_is(0, _PID_1),), (_is(1, _PID_1),)),
 }
-_ANSWERS = {"socket": EAFNOSUPPORT}
+# Some programs insist on setting their own core limit, and take this answer for an old kernel's.
+_ANSWERS = {"socket": EAFNOSUPPORT, "prlimit64": EINVAL, "setrlimit": EINVAL}
+# Said to be done, and not done: a command whose keeper ends it by its process group stays in that group.
+PRETENDED = ("setsid", "setpgid")
 _SET_OWNER, _SET_OWNER_EX = 8, 15  # of fcntl: whom a signal about a descriptor goes to
 _SOCKET_OWNERS = ((_is(1, 0x8901),), (_is(1, 0x8902),))  # FIOSETOWN, SIOCSPGRP
 
@@ -272,7 +292,7 @@ def _keeping(pid: int) -> dict[str, tuple[tuple[Test, ...], ...]]:
         "tgkill": (itself,),
         "rt_sigqueueinfo": (itself,),
         "rt_tgsigqueueinfo": (itself,),
-        "fcntl": ((_is(1, _SET_OWNER),), (_is(1, _SET_OWNER_EX),)),
+        "fcntl": (*CONDITIONS["fcntl"], (_is(1, _SET_OWNER),), (_is(1, _SET_OWNER_EX),)),
     }
 
 
@@ -289,7 +309,8 @@ class Profile(Value):
     """What a filter depends on.
 
     `shared` says that the command has no namespaces of its own, `inet` whether it may have internet
-    sockets, and `keeper` is a process outside that it must not signal, where nothing else keeps it.
+    sockets, and `keeper` is a process outside that it must not signal, where nothing else keeps it, and
+    that ends it by its process group.
     """
 
     spawn: bool = True
@@ -330,6 +351,7 @@ def answers(profile: Profile) -> dict[str, tuple[int, tuple[tuple[Test, ...], ..
     """Return what is refused: by name, the error, and when; no alternatives mean always."""
     refused = [*REFUSED, *(() if profile.debug else TRACING), *(() if profile.spawn else SPAWNING)]
     absent = list(ABSENT)
+    pretended: tuple[str, ...] = ()
     conditions = {**CONDITIONS, **(TRACED if profile.debug else {})}
     if profile.shared:
         refused += SHARED_IPC
@@ -340,6 +362,7 @@ def answers(profile: Profile) -> dict[str, tuple[int, tuple[tuple[Test, ...], ..
         absent.append("pidfd_send_signal")
         conditions |= _keeping(profile.keeper)
         conditions["ioctl"] = CONDITIONS["ioctl"] + _SOCKET_OWNERS
+        pretended = PRETENDED
     if profile.debug:
         del conditions["personality"]
     if not profile.spawn:
@@ -347,6 +370,7 @@ def answers(profile: Profile) -> dict[str, tuple[int, tuple[tuple[Test, ...], ..
     return {
         **dict.fromkeys(refused, (EPERM, ())),
         **dict.fromkeys(absent, (ENOSYS, ())),
+        **dict.fromkeys(pretended, (0, ())),
         **{name: (_ANSWERS.get(name, EPERM), alternatives) for name, alternatives in conditions.items()},
     }
 
@@ -367,7 +391,7 @@ def _conditional(alternatives: tuple[tuple[Test, ...], ...], answer: int) -> lis
             # Where a test fails, the rest of this alternative and its answer are jumped over.
             jumps = (0, left) if test.equal else (left, 0)
             code += [
-                (_LOAD, 0, 0, _ARGUMENTS_AT + 8 * test.argument),
+                (_LOAD, 0, 0, _ARGUMENTS_AT + 8 * test.argument + (4 if test.upper else 0)),
                 (_AND, 0, 0, test.mask),
                 (_JUMP_EQUAL, *jumps, test.value),
             ]

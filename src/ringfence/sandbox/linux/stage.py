@@ -34,8 +34,18 @@ def attributes(version: int, *, tcp: bool = True) -> bytes:
     return whole[: 24 if version >= _KNOWS_SCOPES else 16 if version >= _KNOWS_NETWORK else 8]
 
 
+def restrict_signals() -> None:
+    """Let no signal of this process, and of what it starts, leave their domain; since version 6."""
+    _apply(struct.pack("=QQQ", 0, 0, _SCOPED & ~1), [])
+
+
 def restrict(version: int, readable: list[str], writable: list[str], *, tcp: bool = True) -> None:
     """Allow reading below `readable` and all below `writable`, for this process and what it starts."""
+    rights_of = [*((path, _READ) for path in readable), *((path, handled(version)) for path in writable)]
+    _apply(attributes(version, tcp=tcp), [(path, rights & handled(version)) for path, rights in rights_of])
+
+
+def _apply(described: bytes, rights_of: list[tuple[str, int]]) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
 
     def call(number: int, *arguments: object) -> int:
@@ -44,13 +54,11 @@ def restrict(version: int, readable: list[str], writable: list[str], *, tcp: boo
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
         return result
 
-    described = attributes(version, tcp=tcp)
     rules = call(_CREATE, ctypes.c_char_p(described), ctypes.c_size_t(len(described)), ctypes.c_uint(0))
-    rights_of = [*((path, _READ) for path in readable), *((path, handled(version)) for path in writable)]
     for path, rights in rights_of:
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
         allowed = rights if os.path.isdir(path) else rights & _OF_FILES
-        rule = struct.pack("=Qi", allowed & handled(version), fd)
+        rule = struct.pack("=Qi", allowed, fd)
         call(_ADD, ctypes.c_int(rules), ctypes.c_int(_PATH_BENEATH), ctypes.c_char_p(rule), ctypes.c_uint(0))
         os.close(fd)
     call(_RESTRICT, ctypes.c_int(rules), ctypes.c_uint(0))
