@@ -401,14 +401,15 @@ def test_a_link_that_comes_and_goes_chooses_no_workspace(workspace, tmp_path):
     (workspace / "link").symlink_to(outside)
     with Fence() as fence, fence.session(workspace=workspace) as session:
         session.run("true").check()
-        flipper = subprocess.Popen([sys.executable, "-c", FLIP, "3"], cwd=workspace, stdout=subprocess.PIPE)
-        assert flipper.stdout.readline() == b"ready\n"
+        command = [sys.executable, "-c", FLIP, "3"]
         chosen = set()
-        while flipper.poll() is None:
-            try:
-                chosen.add(check_workspace(workspace / "sub", fence.places))
-            except SessionError as error:
-                chosen.add(type(error).__name__)
+        with subprocess.Popen(command, cwd=workspace, stdout=subprocess.PIPE) as flipper:
+            assert flipper.stdout.readline() == b"ready\n"
+            while flipper.poll() is None:
+                try:
+                    chosen.add(check_workspace(workspace / "sub", fence.places))
+                except SessionError as error:
+                    chosen.add(type(error).__name__)
     assert chosen <= {str(workspace / "sub"), "SessionError"}
     assert len(chosen) == 2
 
