@@ -24,7 +24,12 @@ system:
 demo: setup
 	@$(BIN)/python demo/tour.py
 
-test: setup
+# Programs that tests run inside: the suite shows that they work there.
+.PHONY: tools
+tools:
+	@scripts/system-packages gcc:gcc strace:strace gdb:gdb node:nodejs javac:default-jdk-headless chromium:chromium
+
+test: setup tools
 	$(BIN)/python -m pytest $(ARGS)
 
 lint: setup
