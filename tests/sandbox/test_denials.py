@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from ringfence import Command, Config, Fence
@@ -63,7 +65,7 @@ def test_landlock_alone_names_what_it_refused(workspace, tmp_path):
         (read,) = session.run(["cat", str(outside / "file")]).denials
         assert (read.layer, read.operation, read.rule) == ("landlock", "read", "not-visible")
         assert f"--read {outside}/file" in read.hint
-        (tmp,) = session.run("touch /tmp/new").denials
+        (tmp,) = session.run(f"touch /tmp/ringfence-none-{os.getpid()}").denials
         assert "TMPDIR" in tmp.hint
         (network,) = session.run(["python3", "-c", "import socket; socket.create_connection(('127.0.0.1', 9))"]).denials
         assert (network.layer, network.operation) == ("seccomp", "connect")
