@@ -19,7 +19,7 @@ from unittest import mock
 
 import ringfence
 from ringfence import fence as fence_module
-from ringfence.sandbox.linux import bubblewrap, cgroups, oneshot, seccomp
+from ringfence.sandbox.linux import bubblewrap, cgroups, seccomp, started
 from ringfence.sandbox.linux.sources import opened
 
 TYPE_CHECKING = False
@@ -76,7 +76,7 @@ def layers(workspace: str, rounds: int) -> list[tuple[str, ...]]:
     off: dict[str, contextlib.AbstractContextManager[object]] = {
         "the system call filter": mock.patch.object(seccomp, "supported", return_value=False),
         "the memory ceiling": mock.patch.object(cgroups, "make", return_value=None),
-        "the check of the mounts": mock.patch.object(oneshot.OneShotRun, "_check_mounts", return_value=None),
+        "the check of the mounts": mock.patch.object(started.Sandbox, "_check_mounts", return_value=None),
     }
     if os.geteuid() == 0:
         off["another user than root"] = mock.patch.object(fence_module, "can_drop_root", return_value=False)

@@ -437,7 +437,7 @@ def test_credentials_that_appear_later_are_hidden(tmp_path, workspace):
 
 
 def test_a_start_that_fails_leaves_nothing_running(session, workspace, monkeypatch):
-    from ringfence.sandbox.linux import oneshot
+    from ringfence.sandbox.linux import started
 
     real = os.pidfd_open
     calls = []
@@ -449,7 +449,7 @@ def test_a_start_that_fails_leaves_nothing_running(session, workspace, monkeypat
             raise KeyboardInterrupt
         return real(pid, flags)
 
-    monkeypatch.setattr(oneshot.os, "pidfd_open", late)
+    monkeypatch.setattr(started.os, "pidfd_open", late)
     with pytest.raises(KeyboardInterrupt):
         session.run("touch ran; sleep 5")
     time.sleep(0.3)

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from ringfence import Command, Config, Fence, SandboxUnavailable, SessionError
-from ringfence.sandbox.linux import oneshot
+from ringfence.sandbox.linux import started
 from ringfence.sandbox.linux.bubblewrap import Bubblewrap, arguments
 from ringfence.sandbox.linux.openat import make_beneath, open_beneath, open_exact
 from ringfence.sandbox.plan import Mount
@@ -40,23 +40,23 @@ def test_the_arguments_follow_from_the_plan(fence, session):
 
 def test_a_command_starts_only_when_its_mounts_equal_the_plan(fence, session, workspace, monkeypatch):
     """Take something away between plan and start: the command must never have run."""
-    real = oneshot.bubblewrap.arguments
+    real = started.bubblewrap.arguments
 
     def without_hiding(plan, sources, **named):
         hidden = plan.replace(mounts=tuple(m for m in plan.mounts if m.target != "/etc/ssh"))
         return real(hidden, sources, **named)
 
-    monkeypatch.setattr(oneshot.bubblewrap, "arguments", without_hiding)
-    started = time.monotonic()
+    monkeypatch.setattr(started.bubblewrap, "arguments", without_hiding)
+    began = time.monotonic()
     with pytest.raises(SandboxUnavailable, match="/etc/ssh is not mounted") as caught:
         session.run("touch ran")
     assert caught.value.reason == "mounts-differ"
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - began < 5
     assert not (workspace / "ran").exists()
 
 
 def test_a_writable_mount_that_should_not_be_is_noticed(session, workspace, monkeypatch):
-    real = oneshot.bubblewrap.arguments
+    real = started.bubblewrap.arguments
 
     def writable(plan, sources, **named):
         return real(
@@ -65,15 +65,15 @@ def test_a_writable_mount_that_should_not_be_is_noticed(session, workspace, monk
             **named,
         )
 
-    monkeypatch.setattr(oneshot.bubblewrap, "arguments", writable)
+    monkeypatch.setattr(started.bubblewrap, "arguments", writable)
     with pytest.raises(SandboxUnavailable, match="/usr is writable"):
         session.run("touch ran")
     assert not (workspace / "ran").exists()
 
 
 def test_a_bubblewrap_that_fails_is_told_from_a_command_that_fails(session, monkeypatch):
-    real = oneshot.bubblewrap.arguments
-    monkeypatch.setattr(oneshot.bubblewrap, "arguments", lambda *a, **k: [*real(*a, **k), "--nonsense"])
+    real = started.bubblewrap.arguments
+    monkeypatch.setattr(started.bubblewrap, "arguments", lambda *a, **k: [*real(*a, **k), "--nonsense"])
     with pytest.raises(SandboxUnavailable, match="too old") as caught:
         session.run("true")
     assert caught.value.reason == "too-old"
@@ -89,7 +89,7 @@ def test_a_bubblewrap_that_hangs_is_given_up(workspace, monkeypatch, tmp_path):
     slow.write_text("#!/bin/sh\nexec sleep 60\n")
     slow.chmod(0o755)
     monkeypatch.setattr("ringfence.sandbox.linux.bubblewrap._TRUSTED", (str(slow),))
-    monkeypatch.setattr(oneshot, "_SETUP_SECONDS", 0.3)
+    monkeypatch.setattr(started, "_SETUP_SECONDS", 0.3)
     monkeypatch.setattr("ringfence.sandbox.linux.bubblewrap._PROBE_SECONDS", 0.3)
     assert Bubblewrap().probe().reason == "failed"
     with Fence(Config(backend="bubblewrap")) as fence, fence.session(workspace=workspace) as session:

@@ -17,8 +17,8 @@ from ringfence.model.output import Missing
 from ringfence.model.paths import is_below
 from ringfence.sandbox.backend import Availability, Exit, Guarantees
 from ringfence.sandbox.linux import cgroups, keeper, landlock, rlimits, seccomp
-from ringfence.sandbox.linux.oneshot import require_program
 from ringfence.sandbox.linux.sources import opened
+from ringfence.sandbox.linux.started import require_program
 from ringfence.sandbox.plan import Plan
 from ringfence.sandbox.rules import allow
 from ringfence.sandbox.spawn import pipe, spawn
