@@ -132,6 +132,7 @@ class _Core:
                 *points.remembered(TMP, state.scratch),
             ),
             required=config.required if backend.confines else config.require,
+            warm=state.warm and config.warm,
         )
         return Checked(state, config, backend, cwd, wanted, decision, self._plan(backend, request), notes)
 
@@ -159,16 +160,13 @@ class _Core:
                 raise denied(command, decision, layer="policy")
 
             # 5: confine and run
-            enclosure = checked.backend.open(checked.plan)
+            enclosure, pump = self._start(checked, command, streams, limited=limited)
             try:
-                pump = self._start(enclosure, checked, command, streams, limited=limited)
-                try:
-                    with checked.state.running(pump):
-                        yield pump
-                finally:
-                    pump.abandon()
+                with checked.state.running(pump):
+                    yield pump
             finally:
-                enclosure.close()
+                pump.abandon()
+                checked.state.leases.give_back(checked.plan, enclosure)
             output = output_of(pump, streams, checked, decision)
         except BaseException as error:
             if isinstance(error, SandboxUnavailable):
@@ -186,9 +184,7 @@ class _Core:
             output = output.replace(notes=(*output.notes, f"the run could not be recorded: {error}"))
         return output
 
-    def _start(
-        self, enclosure: Enclosure, checked: Checked, command: Command, streams: Streams, *, limited: bool
-    ) -> Pump:
+    def _start(self, checked: Checked, command: Command, streams: Streams, *, limited: bool) -> tuple[Enclosure, Pump]:
         config = checked.config
         self.places.make(checked.wanted.write)
         streams.limit(config.max_output)
@@ -206,14 +202,15 @@ class _Core:
             stdin=streams.stdin is not None,
         )
         try:
-            running = enclosure.run(launch)
+            enclosure, running = checked.state.leases.start(checked.backend, checked.plan, launch)
         except OSError as error:
             msg = f"the command could not be started: {error.strerror or error}"
             raise SandboxUnavailable(msg, hint="see `ringfence status`", reason="failed") from error
         try:
-            return Pump(running, streams, timeout_of(command, checked.wanted, config, limited=limited))
+            return enclosure, Pump(running, streams, timeout_of(command, checked.wanted, config, limited=limited))
         except BaseException:
             running.discard()
+            checked.state.leases.give_back(checked.plan, enclosure)
             raise
 
     def _ask(self, checked: Checked, command: Command) -> Generator[Request | Pump, Answer | None, Decision]:

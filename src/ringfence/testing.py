@@ -72,6 +72,7 @@ class FakeBackend:
 
     name = "fake"
     mounts = True
+    reusable = False
 
     def __init__(
         self,

@@ -44,7 +44,9 @@ def open_session(fence: Fence, options: argparse.Namespace) -> SessionState:
             msg = f"you are here through {link}, a link inside a workspace, where a command may have put it"
             raise SessionError(msg, hint=f"go there by its own name, if you mean it: cd {os.path.realpath(here)}")
         place = project_around(here, fence.places)
-    return fence.sessions.open(options.session, place, single_use=options.session is None)
+    state = fence.sessions.open(options.session, place, single_use=options.session is None)
+    state.warm = False  # one command is all that this process will run
+    return state
 
 
 def make_command(

@@ -24,6 +24,7 @@ class Config(Value):
     max_timeout: float = MAX_TIMEOUT
     max_output: int = 2**20
     approval_wait: float = 120.0
+    warm: bool = True
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
     network: Network | None = None

@@ -143,6 +143,7 @@ FULL: Mapping[str, Check | Mapping[str, Check]] = {
     **NARROWING,
     "backend": _a_name,
     "approval_wait": _seconds,
+    "warm": _a_bool,
     "environment": {"inherit": _inheritance, "exclude": _patterns, "pass": _passable, "set": _variables},
 }
 

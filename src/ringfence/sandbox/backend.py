@@ -33,11 +33,16 @@ class Guarantees(Value):
     missing: tuple[Missing, ...] = ()
 
 
+class StaleEnclosure(Exception):  # noqa: N818  # no error to anybody: another enclosure does it
+    """An enclosure that was kept warm is not good any more; the command has not been started."""
+
+
 class PlanRequest(Value):
     """Everything a plan depends on, as values.
 
     `private_home` and `scratch` are directories of ours; `None` asks for one in memory that is gone
     with the command. `held` are paths inside them that stay mount points whatever else is mounted.
+    `warm` says that many commands may follow each other in one enclosure.
     """
 
     workspace: str
@@ -47,15 +52,20 @@ class PlanRequest(Value):
     scratch: str | None = None
     held: tuple[str, ...] = ()
     required: tuple[str, ...] = tuple(REQUIRED)
+    warm: bool = False
 
 
 class Launch(Value):
-    """One command for an enclosure; its environment is complete, nothing is added."""
+    """One command for an enclosure, with its whole environment.
+
+    `terminal` is the number of rows and columns of a pseudo-terminal of its own, where one is wanted.
+    """
 
     argv: tuple[str, ...]
     cwd: str
     env: Mapping[str, str]
     stdin: bool = False
+    terminal: tuple[int, int] | None = None
 
     def __hash__(self) -> int:
         return hash((self.argv, self.cwd, *sorted(self.env.items())))
@@ -100,6 +110,10 @@ if TYPE_CHECKING:
 
     class Enclosure(Protocol):
         """A live confined place."""
+
+        @property
+        def reusable(self) -> bool:
+            """Whether another command may run in it, now that none does."""
 
         def run(self, launch: Launch) -> Running:
             """Start one command."""

@@ -64,8 +64,10 @@ class Host:
 class HostPlace:
     """The user's own machine."""
 
+    reusable = False
+
     def __init__(self, plan: Plan) -> None:
-        self._plan = plan
+        self.plan = plan
 
     def run(self, launch: Launch) -> HostRun:
         """Start a command in a process group of its own.

@@ -69,6 +69,7 @@ class Plan(Value):
     debug: bool = False
     drops_root: bool = False
     landlock: int = 0
+    warm: bool = False
     layers: tuple[str, ...] = ()
     missing: tuple[Missing, ...] = ()
 

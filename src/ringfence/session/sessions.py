@@ -8,6 +8,7 @@ import os
 import time
 
 from ringfence.errors import SessionError
+from ringfence.sandbox.leases import Leases
 from ringfence.session import home, workspace
 from ringfence.session.places import private_directory
 from ringfence.session.shelf import EPHEMERAL, Shelf
@@ -47,6 +48,7 @@ class SessionState:
         baseline: Capabilities,
         private_home: str | None,
         scratch: str | None,
+        warm: bool,
         undo: contextlib.ExitStack,
     ) -> None:
         self.id = session_id
@@ -57,6 +59,8 @@ class SessionState:
         self.closed = False
         self.users = 0
         self.undo = undo
+        self.warm = warm
+        self.leases = Leases()
         self._granted: frozenset[Capabilities] = frozenset()
         self._lock = _thread.allocate_lock()
         self._running: set[Cancellable] = set()
@@ -103,6 +107,7 @@ class SessionState:
         deadline = time.monotonic() + _CLOSE_SECONDS
         while self._running and time.monotonic() < deadline:
             time.sleep(0.005)
+        self.leases.close()
         self.undo.close()
 
 
@@ -176,6 +181,7 @@ class Sessions:
                 baseline=self._baseline(place),
                 private_home=private_home,
                 scratch=scratch,
+                warm=not single_use,
                 undo=undo.pop_all(),
             )
 

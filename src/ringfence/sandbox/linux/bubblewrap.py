@@ -112,8 +112,9 @@ class Bubblewrap:
         caps = request.capabilities
         self._check(caps)
         survey = request.survey
+        warm = request.warm and bool(landlock.interpreter())
         # With the host's network, the host's abstract sockets are in reach of whoever is not scoped.
-        wants_landlock = "landlock" in request.required or caps.network.kind == "all"
+        wants_landlock = warm or "landlock" in request.required or caps.network.kind == "all"
         abi = landlock.version() if wants_landlock else 0
         guarantees = _guarantees(acts_as_root=survey.as_root and not survey.drops_root, landlock_on=bool(abi))
         for name in request.required:
@@ -133,13 +134,14 @@ class Bubblewrap:
             backend=self.name,
             workspace=request.workspace,
             home=request.survey.home,
-            mounts=lay_out(request, show=landlock.shown() if abi else ()),
+            mounts=lay_out(request, show=landlock.shown() if abi or warm else ()),
             network=caps.network,
             limits=caps.limits,
             spawn=caps.spawn,
             debug=caps.debug,
             drops_root=survey.drops_root,
             landlock=abi,
+            warm=warm,
             layers=tuple(layers),
             missing=guarantees.missing,
         )
@@ -157,14 +159,19 @@ class Bubblewrap:
         raise UnsupportedPolicy(self.name, feature, reason, hint=hint)
 
     def open(self, plan: Plan) -> Enclosure:
-        """Return a place that starts one `bwrap` for each command.
+        """Return a place for one command, or for many if the plan says so.
 
         Raises:
-            SandboxUnavailable: there is no trustworthy bubblewrap.
+            SandboxUnavailable: there is no trustworthy bubblewrap, or it did not start.
         """
+        bwrap = find(outside=plan.workspace)
+        if plan.warm:
+            from ringfence.sandbox.linux.warm import Warm
+
+            return Warm(plan, bwrap)
         from ringfence.sandbox.linux.oneshot import OneShot
 
-        return OneShot(plan, find(outside=plan.workspace))
+        return OneShot(plan, bwrap)
 
 
 def _guarantees(*, acts_as_root: bool, landlock_on: bool = False) -> Guarantees:

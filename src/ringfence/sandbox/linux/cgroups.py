@@ -57,14 +57,14 @@ class Group:
         for path in {path for path, controller in self._paths.values() if controller.version != 1}:
             _write(os.path.join(path, "cgroup.procs"), str(pid))
 
-    def ran_out_of_memory(self) -> bool:
-        """Tell whether the kernel killed something in it for its memory."""
+    def out_of_memory_kills(self) -> int:
+        """Tell how often the kernel killed something in it for its memory."""
         path, controller = self._paths.get("memory", ("", None))
         if controller is None:
-            return False
+            return 0
         with contextlib.suppress(OSError), open(os.path.join(path, controller.events), encoding="ascii") as file:
-            return any(line.split()[0] == "oom_kill" and line.split()[1] != "0" for line in file)
-        return False
+            return sum(int(line.split()[1]) for line in file if line.startswith("oom_kill "))
+        return 0
 
     def kill(self) -> None:
         """Kill what is left in it: nothing, unless whoever should have done so was killed first."""

@@ -154,8 +154,10 @@ _MISSING = {
 class Rules:
     """An enclosure that exists only as rules."""
 
+    reusable = False
+
     def __init__(self, plan: Plan) -> None:
-        self._plan = plan
+        self.plan = plan
 
     def run(self, launch: Launch) -> KeptRun:
         """Start a command by way of its keeper.
@@ -164,7 +166,7 @@ class Rules:
             ProgramNotFound: the program does not exist inside.
             SandboxUnavailable: what may be read or written cannot be opened.
         """
-        plan = self._plan
+        plan = self.plan
         require_program(plan, launch)
         with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
 
@@ -221,7 +223,7 @@ class Rules:
         return run
 
     def _job(self, launch: Launch, sources: Mapping[str, int], pid: int) -> Mapping[str, object]:
-        plan = self._plan
+        plan = self.plan
         inet = plan.network.kind == "all"
         profile = seccomp.Profile(
             spawn=plan.spawn,
@@ -329,7 +331,7 @@ class KeptRun:
         said = b""
         with contextlib.suppress(BlockingIOError):
             said = os.read(self._status, 64)
-        out_of_memory = self._group is not None and self._group.ran_out_of_memory()
+        out_of_memory = self._group is not None and self._group.out_of_memory_kills() > 0
         if self._group is not None:
             self._group.kill()
             self._group.remove()

@@ -86,7 +86,7 @@ class OneShotRun:
         """Wait until no process is left, and tell how the command ended."""
         sandbox = self._sandbox
         sandbox.end()
-        out_of_memory = sandbox.group is not None and sandbox.group.ran_out_of_memory()
+        out_of_memory = sandbox.group is not None and sandbox.group.out_of_memory_kills() > 0
         sandbox.close()
         _, reported, code = sandbox.said.partition(b'"exit-code":')
         if not reported:
