@@ -18,7 +18,7 @@ from pathlib import Path
 from unittest import mock
 
 import ringfence
-from ringfence import fence as fence_module
+from ringfence.sandbox import lookout
 from ringfence.sandbox.linux import bubblewrap, cgroups, seccomp, started
 from ringfence.sandbox.linux.sources import opened
 
@@ -79,7 +79,7 @@ def layers(workspace: str, rounds: int) -> list[tuple[str, ...]]:
         "the check of the mounts": mock.patch.object(started.Sandbox, "_check_mounts", return_value=None),
     }
     if os.geteuid() == 0:
-        off["another user than root"] = mock.patch.object(fence_module, "can_drop_root", return_value=False)
+        off["another user than root"] = mock.patch.object(lookout, "can_drop_root", return_value=False)
     with contextlib.ExitStack() as stack:
 
         def session_of(config: ringfence.Config) -> ringfence.Session:

@@ -274,20 +274,23 @@ def test_many_threads_at_once(session):
     assert results == [True] * 12
 
 
-def test_no_descriptor_and_no_child_is_left(session):
+@pytest.mark.parametrize("warm", [True, False])
+def test_no_descriptor_and_no_child_is_left(workspace, warm):
     def count():
         return len(os.listdir("/proc/self/fd"))
 
-    session.run("true")
-    before = count()
-    for _ in range(20):
-        session.run("true")
-        session.run("sleep 5", timeout=0.05)
-        with pytest.raises(ProgramNotFound):
-            session.run(["nonesuch"])
-    assert count() == before
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+    with Fence(Config(warm=warm)) as fence:
+        with fence.session(workspace=workspace) as session:
+            session.run("true")
+            before = count()
+            for _ in range(20):
+                session.run("true")
+                session.run("sleep 5", timeout=0.05)
+                with pytest.raises(ProgramNotFound):
+                    session.run(["nonesuch"])
+            assert count() == before
+        with pytest.raises(ChildProcessError):
+            os.waitpid(-1, os.WNOHANG)
 
 
 def test_other_code_may_reap_our_child(session):
@@ -436,7 +439,7 @@ def test_credentials_that_appear_later_are_hidden(tmp_path, workspace):
         assert "a secret" not in session.run("cat ~/.aws/credentials", capabilities=caps).stdout
 
 
-def test_a_start_that_fails_leaves_nothing_running(session, workspace, monkeypatch):
+def test_a_start_that_fails_leaves_nothing_running(workspace, monkeypatch):
     from ringfence.sandbox.linux import started
 
     real = os.pidfd_open
@@ -450,8 +453,9 @@ def test_a_start_that_fails_leaves_nothing_running(session, workspace, monkeypat
         return real(pid, flags)
 
     monkeypatch.setattr(started.os, "pidfd_open", late)
-    with pytest.raises(KeyboardInterrupt):
-        session.run("touch ran; sleep 5")
+    with Fence(Config(warm=False)) as fence, fence.session(workspace=workspace) as session:
+        with pytest.raises(KeyboardInterrupt):
+            session.run("touch ran; sleep 5")
     time.sleep(0.3)
     assert not (workspace / "ran").exists()
     with pytest.raises(ProcessLookupError):

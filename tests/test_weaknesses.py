@@ -15,7 +15,7 @@ import time
 import pytest
 
 from ringfence import Capabilities, Config, Fence, Limits, Network, SandboxUnavailable, UnsupportedPolicy
-from ringfence.sandbox.linux import cgroups, keeper, landlock, seccomp
+from ringfence.sandbox.linux import cgroups, keeper, landlock, seccomp, warm
 from ringfence.testing import FakeApprover
 
 
@@ -102,10 +102,13 @@ def test_x9_a_restriction_that_fails_runs_nothing(workspace, monkeypatch):
 
 def test_x9_landlock_that_fails_runs_nothing(workspace, monkeypatch):
     monkeypatch.setattr(landlock, "version", lambda: 99)
-    for config in (Config(backend="landlock"), Config(backend="bubblewrap", require=("landlock",))):
+    working = warm._source()
+    one_shot = Config(backend="bubblewrap", require=("landlock",), warm=False)
+    for config in (Config(backend="landlock"), one_shot, Config(backend="bubblewrap")):
         with Fence(config) as fence, fence.session(workspace=workspace) as session:
             monkeypatch.setattr(landlock, "_source", broken_stage)
             monkeypatch.setattr("ringfence.sandbox.linux.landlock_only._START", BROKEN_KEEPER)
+            monkeypatch.setattr(warm, "_source", lambda: working.replace(*BREAK))
             with pytest.raises(SandboxUnavailable):
                 session.run("touch ran")
     assert list(workspace.iterdir()) == []
@@ -117,11 +120,12 @@ BROKEN_KEEPER = (
 )
 
 
+BREAK = ("def handled(version: int) -> int:", "def handled(version: int) -> int:\n    return 1 << 60")
+
+
 def broken_stage():
     with open(os.path.join(os.path.dirname(keeper.__file__), "stage.py"), encoding="utf-8") as file:
-        return file.read().replace(
-            "def handled(version: int) -> int:", "def handled(version: int) -> int:\n    return 1 << 60"
-        )
+        return file.read().replace(*BREAK)
 
 
 def test_x13_a_path_is_compared_by_component(fence, tmp_path):

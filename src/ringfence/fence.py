@@ -16,6 +16,7 @@ from ringfence.errors import Denied, SandboxUnavailable, SessionError
 from ringfence.ledger.recorder import LoggingRecorder
 from ringfence.model.approval import Answer, Request
 from ringfence.model.capabilities import Capabilities
+from ringfence.model.command import Command
 from ringfence.model.decision import Reason
 from ringfence.model.paths import covered
 from ringfence.model.record import Record
@@ -26,9 +27,9 @@ from ringfence.sandbox.backend import Launch, PlanRequest
 from ringfence.sandbox.capture import Pump, Streams
 from ringfence.sandbox.layout import TMP
 from ringfence.sandbox.linux import points
-from ringfence.sandbox.linux.bubblewrap import can_drop_root
+from ringfence.sandbox.lookout import Lookout
 from ringfence.sandbox.registry import Registry
-from ringfence.sandbox.survey import installation, look, to_hide
+from ringfence.sandbox.survey import installation
 from ringfence.session import workspace
 from ringfence.session.context import current_session, require
 from ringfence.session.handles import AsyncSession, Session
@@ -43,13 +44,11 @@ if TYPE_CHECKING:
 
     from ringfence.config.config import Config
     from ringfence.model.approval import Approver
-    from ringfence.model.command import Command
     from ringfence.model.decision import Decision
     from ringfence.model.output import Output
     from ringfence.model.record import Event, Recorder
     from ringfence.sandbox.backend import Backend, Enclosure
     from ringfence.sandbox.plan import Plan
-    from ringfence.sandbox.survey import Survey
     from ringfence.session.sessions import SessionState
 
 
@@ -73,7 +72,8 @@ class _Core:
         self._recorder: Recorder = recorder or LoggingRecorder()
         self._memory = os.path.join(self.places.state, "backend")
         self._configs: dict[str, Config] = {}
-        self._surveyed: Survey | None = None
+        self._environments: dict[tuple[str, tuple[str, ...], tuple[str, ...]], Mapping[str, str]] = {}
+        self._lookout = Lookout(home=self.places.home, path=self._env.get("PATH", ""), own=self.places.own)
         self._plans: list[tuple[PlanRequest, Backend, Plan]] = []
         self.sessions = Sessions(
             self.places, lambda place: self._resolved(self.config_for(place).baseline(place), place)
@@ -124,7 +124,9 @@ class _Core:
         request = PlanRequest(
             workspace=state.workspace,
             capabilities=wanted,
-            survey=self._survey(wanted, state, config),
+            survey=self._lookout.look(
+                wanted, workspace=state.workspace, hidden=config.hidden, private=(state.private_home, state.scratch)
+            ),
             private_home=state.private_home,
             scratch=state.scratch,
             held=(
@@ -135,6 +137,17 @@ class _Core:
             warm=state.warm and config.warm,
         )
         return Checked(state, config, backend, cwd, wanted, decision, self._plan(backend, request), notes)
+
+    def _prepare(self, state: SessionState) -> SessionState:
+        """Open an enclosure for a session's first command before there is one, on another thread."""
+
+        def make() -> tuple[Plan, Enclosure] | None:
+            checked = self.check(Command.of(["true"], session=state.id))
+            return (checked.plan, checked.backend.open(checked.plan)) if checked.plan.warm else None
+
+        if state.warm and state.users == 1 and self.config_for(state.workspace).warm:
+            state.leases.warm_up(make)
+        return state
 
     def _plan(self, backend: Backend, request: PlanRequest) -> Plan:
         """Return the plan for a request, remembered from the last commands: they mostly want the same."""
@@ -176,10 +189,8 @@ class _Core:
             raise
 
         # 6: record
-        fields = output.as_dict()
-        kept = ("exit_code", "signal", "timed_out", "truncated", "duration_ms", "enforcement")
         try:
-            self._record("run", command, {name: fields[name] for name in kept})
+            self._record("run", command, output.summary())
         except Exception as error:  # noqa: BLE001  # it has run: its output is not lost for a broken recorder
             output = output.replace(notes=(*output.notes, f"the run could not be recorded: {error}"))
         return output
@@ -192,12 +203,7 @@ class _Core:
             argv=command.exec_argv,
             cwd=checked.cwd,
             env=environment.build(
-                self._env,
-                {**config.environment_set, **command.env},
-                home=self.places.home,
-                passed=config.environment_pass,
-                inherit=config.environment_inherit,
-                exclude=config.environment_exclude,
+                self._inherited(config), {**config.environment_set, **command.env}, home=self.places.home
             ),
             stdin=streams.stdin is not None,
         )
@@ -212,6 +218,14 @@ class _Core:
             running.discard()
             checked.state.leases.give_back(checked.plan, enclosure)
             raise
+
+    def _inherited(self, config: Config) -> Mapping[str, str]:
+        """Return what commands get of our own environment; worked out once for each way to choose."""
+        key = (config.environment_inherit, config.environment_exclude, config.environment_pass)
+        if key not in self._environments:
+            inherit, exclude, passed = key
+            self._environments[key] = environment.inherited(self._env, inherit=inherit, exclude=exclude, passed=passed)
+        return self._environments[key]
 
     def _ask(self, checked: Checked, command: Command) -> Generator[Request | Pump, Answer | None, Decision]:
         state, decision = checked.state, checked.decision
@@ -270,24 +284,6 @@ class _Core:
             reveal=tuple(follow(path) for path in wanted.reveal),
         )
 
-    def _survey(self, wanted: Capabilities, state: SessionState, config: Config) -> Survey:
-        """Look at the machine once, and at what must be hidden or handed over every time."""
-        if self._surveyed is None:
-            self._surveyed = look(home=self.places.home, path=self._env.get("PATH", ""), own=self.places.own)
-        secrets = tuple(os.path.join(state.workspace, name) for name in config.hidden)
-        survey = to_hide(
-            self._surveyed,
-            self.places.own,
-            secrets=secrets,
-            shown=(state.workspace, *wanted.read, *wanted.write),
-            writable=wanted.write,
-        )
-        if not survey.as_root or "/" in wanted.write:
-            return survey
-        tools = (place.real for place in survey.toolchains)
-        given = (state.workspace, state.private_home, state.scratch, *wanted.read, *wanted.write, *tools)
-        return survey.replace(drops_root=can_drop_root(tuple(path for path in given if path)))
-
     def _record(self, event: Event, command: Command, details: Mapping[str, object]) -> None:
         session = command.session or current_session() or ""
         self._recorder.record(Record(event, time.time(), session, command, details))
@@ -308,7 +304,7 @@ class Fence(_Core):
         Raises:
             SessionError: the workspace cannot be used.
         """
-        return Session(self.sessions.open(id, workspace), self)
+        return Session(self._prepare(self.sessions.open(id, workspace)), self)
 
     def execute(self, command: Command) -> Output:
         """Take one command all the way and return what came of it.
@@ -345,7 +341,7 @@ class AsyncFence(_Core):
 
     def session(self, id: str | None = None, workspace: str | os.PathLike[str] | None = None) -> AsyncSession:  # noqa: A002  # the contract's name
         """Open a session; see `Fence.session`."""
-        return AsyncSession(self.sessions.open(id, workspace), self)
+        return AsyncSession(self._prepare(self.sessions.open(id, workspace)), self)
 
     async def execute(self, command: Command) -> Output:
         """Take one command all the way; see `Fence.execute`. Cancelling kills its whole tree."""

@@ -127,6 +127,8 @@ class FakeBackend:
 class FakeRun:
     """A command that has already ended."""
 
+    complete = False
+
     def __init__(self, reply: FakeReply, *, wants_stdin: bool) -> None:
         self.limits: Mapping[str, str] = {}
         self._reply = reply

@@ -17,7 +17,7 @@ import pytest
 from world import World, names
 
 from ringfence import Config, Fence
-from ringfence.sandbox import environment, layout, survey
+from ringfence.sandbox import environment, layout
 from ringfence.sandbox.linux import bubblewrap, landlock, landlock_only, mountinfo, seccomp
 from ringfence.sandbox.plan import Mount
 from ringfence.testing import FakeApprover
@@ -100,16 +100,15 @@ def no_guard(patch):
 
 
 def whole_environment(patch):
-    real = environment.build
-    patch.setattr(environment, "build", lambda inherited, *a, **k: {**inherited, **real(inherited, *a, **k)})
+    patch.setattr(environment, "inherited", lambda env, **_: dict(env))
 
 
 def sockets_stay(patch):
-    patch.setattr(survey, "host_sockets", lambda roots: ())
+    patch.setattr("ringfence.sandbox.lookout.host_sockets", lambda roots: ())
 
 
 def keep_root(patch):
-    patch.setattr("ringfence.fence.can_drop_root", lambda paths: False)
+    patch.setattr("ringfence.sandbox.lookout.can_drop_root", lambda paths: False)
 
 
 def no_filter(patch):
@@ -211,7 +210,8 @@ JUSTIFIED = {
 
 
 def fence_with(backend: str) -> Fence:
-    return Fence(Config(backend=backend), approver=FakeApprover("session"))
+    """One start for each command: a first process of our own would be another step, and needs some of these."""
+    return Fence(Config(backend=backend, warm=False), approver=FakeApprover("session"))
 
 
 def find(backend: str, step: str) -> list[str]:

@@ -22,9 +22,11 @@ def world(tmp_path, monkeypatch):
     world.close()
 
 
-@pytest.fixture(params=["bubblewrap", "landlock"])
+@pytest.fixture(params=["warm", "one-shot", "landlock"])
 def fence(request):
-    return Fence(Config(backend=request.param), approver=FakeApprover("session"))
+    backend = "landlock" if request.param == "landlock" else "bubblewrap"
+    config = Config(backend=backend, warm=request.param == "warm")
+    return Fence(config, approver=FakeApprover("session"))
 
 
 @pytest.mark.parametrize("name", names())
@@ -52,7 +54,7 @@ def test_it_fails_where_the_place_may_be_read(world, fence, name):
 
 @pytest.mark.parametrize("name", names("write", "sockets"))
 def test_it_fails_with_both_file_layers(world, name):
-    fence = Fence(Config(backend="bubblewrap", require=("landlock",)))
+    fence = Fence(Config(backend="bubblewrap", require=("landlock",), warm=False))
     found = world.try_inside(name, fence=fence)
     assert holds(world, name, found), found
 

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from ringfence import Fence
+from ringfence import Config, Fence
 from ringfence.sandbox import layout
 
 # Makes PID 1 forget that it dies with its parent, by writing code into its memory where it waits.
@@ -44,7 +44,7 @@ def arm(request, monkeypatch):
 
 
 def test_it_is_not_there(workspace, arm):
-    with Fence() as fence, fence.session(workspace=workspace) as session:
+    with Fence(Config(warm=False)) as fence, fence.session(workspace=workspace) as session:
         out = session.run(
             "test -e /proc/1/mem && echo there; test -e /proc/1/exe && echo there; ls -d /proc/self/../1/mem"
         )
@@ -54,7 +54,7 @@ def test_it_is_not_there(workspace, arm):
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the injected code is x86-64")
 def test_its_memory_cannot_be_written(workspace, arm):
     (workspace / "inject.py").write_text(INJECT)
-    with Fence() as fence, fence.session(workspace=workspace) as session:
+    with Fence(Config(warm=False)) as fence, fence.session(workspace=workspace) as session:
         out = session.run("python3 inject.py", timeout=5)
     assert ("injected" in out.stdout) == (arm == "control"), out.stderr
 

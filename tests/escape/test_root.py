@@ -19,7 +19,7 @@ pytestmark = pytest.mark.as_root
 def arm(request, monkeypatch):
     """The control arm takes this one step away: the command then acts as root."""
     if request.param == "control":
-        monkeypatch.setattr("ringfence.fence.can_drop_root", lambda paths: False)
+        monkeypatch.setattr("ringfence.sandbox.lookout.can_drop_root", lambda paths: False)
     return request.param
 
 

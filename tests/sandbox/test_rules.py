@@ -85,7 +85,7 @@ def test_what_vanishes_meanwhile_is_no_error(tmp_path, monkeypatch):
     with Fence(Config(backend="landlock"), approver=FakeApprover("session")) as fence:
         with fence.session(workspace=workspace) as session:
             monkeypatch.setattr(
-                "ringfence.sandbox.survey.host_sockets",
+                "ringfence.sandbox.lookout.host_sockets",
                 lambda roots: (str(shown / "secret"),) if len(roots) > 1 else (),
             )
             caps = session.capabilities.with_read(shown)

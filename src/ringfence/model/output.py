@@ -135,6 +135,17 @@ class Output(Value):
             raise CommandFailed(self)
         return self
 
+    def summary(self) -> dict[str, object]:
+        """How it ended and what was on, without what it printed."""
+        return {
+            "exit_code": self.exit_code,
+            "signal": self.signal,
+            "timed_out": self.timed_out,
+            "truncated": self.truncated,
+            "duration_ms": round(self.duration_ms, 3),
+            "enforcement": self.enforcement.as_dict(),
+        }
+
     def as_dict(self) -> dict[str, object]:
         """The JSON form; bytes that UTF-8 cannot show stand beside their text in base64."""
         return {

@@ -43,25 +43,28 @@ class Value(metaclass=_ValueMeta):
         def __init__(self, *args: object, **named: object) -> None:
             cls = type(self)
             fields = cls._fields
-            if len(args) > len(fields):
-                msg = f"{cls.__name__} takes {len(fields)} values, {len(args)} were given"
-                raise TypeError(msg)
-            given = dict(zip(fields, args, strict=False))
-            for name, value in named.items():
-                if name not in fields or name in given:
-                    msg = f"{cls.__name__}: {'repeated' if name in given else 'unknown'} field {name!r}"
-                    raise TypeError(msg)
-                given[name] = value
+            given = {**dict(zip(fields, args, strict=False)), **named} if args else named
+            values = {**cls._defaults, **given}
+            # Made several times a command: what is wrong is looked for only where something is.
+            if len(values) != len(fields) or len(given) != len(args) + len(named):
+                raise self._mistake(args, named)
             put = object.__setattr__
             for name in fields:
-                if name in given:
-                    put(self, name, given[name])
-                elif name in cls._defaults:
-                    put(self, name, cls._defaults[name])
-                else:
-                    msg = f"{cls.__name__}: missing field {name!r}"
-                    raise TypeError(msg)
+                put(self, name, values[name])
             self._normalise()
+
+    @classmethod
+    def _mistake(cls, args: tuple[object, ...], named: dict[str, object]) -> TypeError:
+        """Say what is wrong with a constructor's arguments."""
+        fields = cls._fields
+        if len(args) > len(fields):
+            return TypeError(f"{cls.__name__} takes {len(fields)} values, {len(args)} were given")
+        for name in named:
+            if name in fields[: len(args)] or name not in fields:
+                what = "repeated" if name in fields else "unknown"
+                return TypeError(f"{cls.__name__}: {what} field {name!r}")
+        missing = next(n for n in fields[len(args) :] if n not in named and n not in cls._defaults)
+        return TypeError(f"{cls.__name__}: missing field {missing!r}")
 
     def _normalise(self) -> None:
         """Bring the fields into their canonical form; a subclass uses `_put` here and nowhere else."""

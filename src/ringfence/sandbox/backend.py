@@ -33,7 +33,7 @@ class Guarantees(Value):
     missing: tuple[Missing, ...] = ()
 
 
-class StaleEnclosure(Exception):  # noqa: N818  # no error to anybody: another enclosure does it
+class StaleEnclosure(Exception):  # no error to anybody: another enclosure does it
     """An enclosure that was kept warm is not good any more; the command has not been started."""
 
 
@@ -95,6 +95,7 @@ if TYPE_CHECKING:
         stderr: int
         exited: int
         limits: Mapping[str, str]
+        complete: bool  # once `exited` is readable, all output is in the pipes, whether or not they have ended
 
         def kill(self) -> None:
             """Kill every process of the command; safe to call from any thread, any number of times."""

@@ -298,6 +298,10 @@ class Pump:
         self._ended = time.monotonic()
         self._unwatch(self.running.exited)
         self._close_stdin()
+        if self.running.complete:
+            for output in [output for output in self._outputs if output.outlet is None]:
+                self._read(output)
+                self._end_output(output)
         # Whatever the command left running holds its pipes open, and has no business to go on.
         self.running.kill()
         self._deadline = self._ended + _DRAIN_SECONDS

@@ -27,32 +27,31 @@ def is_forbidden(name: str) -> bool:
     return name == "HOME" or matches(name, FORBIDDEN_ENVIRONMENT)
 
 
-def build(
-    inherited: Mapping[str, str],
-    wanted: Mapping[str, str],
-    *,
-    home: str,
-    passed: Iterable[str] = (),
-    inherit: str = "core",
-    exclude: Iterable[str] = (),
+def inherited(
+    env: Mapping[str, str], *, inherit: str = "core", exclude: Iterable[str] = (), passed: Iterable[str] = ()
 ) -> dict[str, str]:
-    """Return the complete environment of a command.
+    """Return what a command gets of its caller's environment.
 
-    `inherited` is the caller's own. Of it `inherit` takes what every program needs ("core"), "all" but
-    what looks like a secret, or "none"; always the names in `passed`, and never those in `exclude`.
-    `wanted` is set on top.
+    `inherit` takes what every program needs ("core"), "all" but what looks like a secret, or "none";
+    always the names in `passed`, and never those in `exclude`.
+    """
+    taken = {"core": ENVIRONMENT, "all": ("*",), "none": ()}[inherit]
+    left_out = (*exclude, *SECRET_ENVIRONMENT) if inherit == "all" else tuple(exclude)
+    also = tuple(passed)
+    return {
+        name: value
+        for name, value in env.items()
+        if ((matches(name, taken) and not matches(name, left_out)) or matches(name, also)) and not is_forbidden(name)
+    }
+
+
+def build(base: Mapping[str, str], wanted: Mapping[str, str], *, home: str) -> dict[str, str]:
+    """Return the complete environment of a command: what it inherits, and `wanted` on top.
 
     Raises:
         ConfigError: `wanted` names a variable that is never set.
     """
-    taken = {"core": ENVIRONMENT, "all": ("*",), "none": ()}[inherit]
-    left_out = (*exclude, *SECRET_ENVIRONMENT) if inherit == "all" else tuple(exclude)
-    env = {
-        name: value
-        for name, value in inherited.items()
-        if (matches(name, taken) and not matches(name, left_out)) or matches(name, tuple(passed))
-    }
-    env = {name: value for name, value in env.items() if not is_forbidden(name)}
+    env = dict(base)
     for name, value in wanted.items():
         if is_forbidden(name):
             msg = f"the variable {name} is not set from outside: it steers a loader, an interpreter or a host socket"

@@ -107,6 +107,7 @@ class HostRun:
     """A process group on the host; a process that leaves the group is out of reach, which is reported."""
 
     limits: Mapping[str, str] = {}
+    complete = False
 
     def __init__(self, pid: int, stdin: int | None, stdout: int, stderr: int) -> None:
         self.stdin = stdin

@@ -137,7 +137,10 @@ class _View:
         """Keep what other commands mount over in place as well."""
         for target in self._request.held:
             around = self._around(target)
-            if target not in self.mounts and around and around.kind == "bind" and not around.is_real:
+            # What leads to a mount of this plan is held in any case.
+            if any(is_below(mounted, target) for mounted in self.mounts):
+                continue
+            if around and around.kind == "bind" and not around.is_real:
                 source = around.source + target[len(around.target) :]
                 self._add(Mount(target, "bind", source, writable=True, why=HELD, within=around.source))
 

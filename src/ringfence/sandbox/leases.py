@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import os
 import time
 
 from ringfence.errors import RingfenceError, SandboxUnavailable
@@ -30,6 +31,7 @@ class Leases:
         self._closed = False
         self._sweeping = False
         self._warming = 0
+        self._pid = os.getpid()
 
     def start(self, backend: Backend, plan: Plan, launch: Launch) -> tuple[Enclosure, Running]:
         """Start a command in an enclosure of that plan.
@@ -52,7 +54,13 @@ class Leases:
             reason="gone",
         )
 
+    def _after_fork(self) -> None:
+        """Start anew in a forked child: the enclosures are its parent's, and so are the threads."""
+        if self._pid != os.getpid():
+            self.__init__()  # type: ignore[misc]
+
     def _take(self, backend: Backend, plan: Plan) -> Enclosure:
+        self._after_fork()
         if plan.warm:
             while self._warming:
                 # One is on its way; it was begun earlier, so waiting for it is shorter than another start.
@@ -73,6 +81,7 @@ class Leases:
 
     def give_back(self, plan: Plan, enclosure: Enclosure) -> None:
         """Keep an enclosure for the next command, if it is good for one."""
+        self._after_fork()
         if not enclosure.reusable:
             enclosure.close()
             return
@@ -89,7 +98,7 @@ class Leases:
             old.close()
 
     def warm_up(self, make: Callable[[], tuple[Plan, Enclosure] | None]) -> None:
-        """Open an enclosure on another thread, without waiting for it; what fails there fails later, and is said then."""
+        """Open an enclosure on another thread, without waiting for it; what fails there is said by the next start."""
         self._warming += 1
 
         def run() -> None:
@@ -123,9 +132,13 @@ class Leases:
                 return
 
     def close(self) -> None:
-        """Close them all."""
+        """Close them all, and what is on its way."""
+        self._after_fork()
         with self._lock:
             self._closed = True
+        while self._warming:
+            time.sleep(0.0005)
+        with self._lock:
             idle, self._idle = self._idle, []
         for _, enclosure, _ in idle:
             enclosure.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import _thread
 import fcntl
 import os
-import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -129,8 +128,7 @@ def on_lasting_thread(call: Callable[[], T]) -> T:
     The kernel's "kill me when my parent dies" follows the thread that started a program, not its
     process: a command started by a worker thread would die with that thread.
     """
-    threading = sys.modules.get("threading")
-    if threading is None or threading.current_thread() is threading.main_thread():
+    if _thread.get_native_id() == os.getpid():  # the first thread of a process has its number
         return call()
     return Starter.current().call(call)
 

@@ -6,6 +6,7 @@ import os
 import pwd
 import stat
 import sys
+from functools import lru_cache
 
 from ringfence.model.paths import covered, is_below, normal
 from ringfence.model.value import Value
@@ -56,21 +57,34 @@ def look(*, home: str, path: str, own: tuple[str, ...]) -> Survey:
 
 
 def to_hide(
-    survey: Survey, own: tuple[str, ...], *, secrets: tuple[str, ...], shown: tuple[str, ...], writable: tuple[str, ...]
+    survey: Survey,
+    own: tuple[str, ...],
+    *,
+    secrets: tuple[str, ...],
+    shown: tuple[str, ...],
+    writable: tuple[str, ...],
+    sockets: tuple[str, ...] = (),
 ) -> Survey:
     """Add what must be hidden at this moment: credentials may have appeared since the last command.
 
     `secrets` are files in the workspace; a link there was put by a command or leads to what is not shown,
     and is left alone. Directories of ours are hidden before they exist where a command could make them,
-    for us to read. Sockets of the host are hidden wherever a place around them is `shown`.
+    for us to read. `sockets` are those of the host in places that are `shown`.
     """
     inside = tuple(Place(p, "file", p) for p in secrets if os.path.isfile(p) and os.path.realpath(p) == p)
-    hidden = (*_places(os.path.join(survey.home, name) for name in tables.HIDDEN), *inside)
+    hidden = (*_places(in_view(survey.home, shown)), *inside)
     absent = (p for p in own if not os.path.lexists(p) and covered(p, writable) and _can_make(p))
     if "/" not in writable:
-        sockets = tuple(p for p in host_sockets(shown) if "/" not in shown or not covered(p, tables.SOCKETS))
+        sockets = tuple(p for p in sockets if "/" not in shown or not covered(p, tables.SOCKETS))
         hidden += (*(_places(tables.SOCKETS) if "/" in shown else ()), *(Place(p, "file", p) for p in sockets))
-    return survey.replace(hidden=hidden, concealed=(*_places(own), *(Place(p, "dir", p) for p in absent)))
+    concealed = (*_places(own), *(Place(p, "dir", p) for p in absent))
+    return survey.replace(hidden=hidden, concealed=concealed)
+
+
+@lru_cache(maxsize=16)
+def in_view(home: str, shown: tuple[str, ...]) -> tuple[str, ...]:
+    """Name what must be hidden of a home, as far as something around it is shown."""
+    return tuple(p for p in (os.path.join(home, name) for name in tables.HIDDEN) if covered(p, shown))
 
 
 def host_sockets(roots: tuple[str, ...], *, table: str = "/proc/net/unix") -> tuple[str, ...]:

@@ -77,10 +77,11 @@ def test_cpu_time(session):
     assert out.signal in {9, 24}
 
 
-def test_no_group_is_left_behind(session):
+def test_no_group_is_left_behind(fence, workspace):
     found = cgroups.controllers(cgroups._read("/proc/self/mountinfo"), cgroups._read("/proc/self/cgroup"))
-    session.run("true", capabilities=limited(session, memory_mb=200, tasks=50))
-    session.run("sleep 9", capabilities=limited(session, memory_mb=200, tasks=50), timeout=0.2)
+    with fence.session(workspace=workspace) as session:
+        session.run("true", capabilities=limited(session, memory_mb=200, tasks=50))
+        session.run("sleep 9", capabilities=limited(session, memory_mb=200, tasks=50), timeout=0.2)
     for controller in found.values():
         assert [n for n in os.listdir(controller.base) if n.startswith("ringfence-")] == []
 
@@ -115,8 +116,9 @@ def test_hierarchies_are_found_in_the_kernels_tables(tmp_path):
     assert cgroups.controllers("", "") == {}
 
 
-def test_absurd_ceilings_leave_no_group(session):
+def test_absurd_ceilings_leave_no_group(fence, workspace):
     found = cgroups.controllers(cgroups._read("/proc/self/mountinfo"), cgroups._read("/proc/self/cgroup"))
-    assert session.run("echo hi", capabilities=limited(session, tasks=2**40, memory_mb=2**40)).stdout == "hi\n"
+    with fence.session(workspace=workspace) as session:
+        assert session.run("echo hi", capabilities=limited(session, tasks=2**40, memory_mb=2**40)).stdout == "hi\n"
     for controller in found.values():
         assert [n for n in os.listdir(controller.base) if n.startswith("ringfence-")] == []

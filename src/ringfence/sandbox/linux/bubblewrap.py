@@ -112,7 +112,8 @@ class Bubblewrap:
         caps = request.capabilities
         self._check(caps)
         survey = request.survey
-        warm = request.warm and bool(landlock.interpreter())
+        # Without new processes there is none that could start commands.
+        warm = request.warm and caps.spawn and bool(landlock.interpreter())
         # With the host's network, the host's abstract sockets are in reach of whoever is not scoped.
         wants_landlock = warm or "landlock" in request.required or caps.network.kind == "all"
         abi = landlock.version() if wants_landlock else 0

@@ -40,6 +40,7 @@ class Group:
     def __init__(self, paths: dict[str, tuple[str, Controller]], applied: dict[str, str]) -> None:
         self.applied = applied
         self._paths = paths
+        self._events = -1
 
     def __enter__(self) -> None:
         """Move the calling thread in, where that is cheap: what it starts is born in the group."""
@@ -59,12 +60,14 @@ class Group:
 
     def out_of_memory_kills(self) -> int:
         """Tell how often the kernel killed something in it for its memory."""
-        path, controller = self._paths.get("memory", ("", None))
-        if controller is None:
+        if self._events < 0 and "memory" in self._paths:
+            path, controller = self._paths["memory"]
+            with contextlib.suppress(OSError):
+                self._events = os.open(os.path.join(path, controller.events), os.O_RDONLY | os.O_CLOEXEC)
+        if self._events < 0:
             return 0
-        with contextlib.suppress(OSError), open(os.path.join(path, controller.events), encoding="ascii") as file:
-            return sum(int(line.split()[1]) for line in file if line.startswith("oom_kill "))
-        return 0
+        _, found, count = os.pread(self._events, 4096, 0).partition(b"oom_kill ")
+        return int(count.split()[0]) if found else 0
 
     def kill(self) -> None:
         """Kill what is left in it: nothing, unless whoever should have done so was killed first."""
@@ -78,6 +81,9 @@ class Group:
 
     def remove(self) -> None:
         """Remove it; its processes are dead, but the kernel may take a moment to let go of them."""
+        if self._events >= 0:
+            os.close(self._events)
+            self._events = -1
         deadline = time.monotonic() + _REMOVE_SECONDS
         for path in {path for path, _ in self._paths.values()}:
             while os.path.isdir(path) and time.monotonic() < deadline:

@@ -21,7 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ringfence.sandbox.linux.stage import restrict
+    from ringfence.sandbox.linux.stage import restrict  # noqa: TC004  # its text stands before this one
 
 # What is said: the number of the request, what it is about, and a value. All that the outside reads.
 SAID = struct.Struct("=III")
@@ -41,7 +41,8 @@ class Init:
 
     def __init__(self, control: int) -> None:
         self._socket = _socket.socket(fileno=control)
-        self._control = control
+        self._poll = select.poll()
+        self._poll.register(control, select.POLLIN)
 
     def say(self, number: int, what: int, value: int, fds: bytes = b"") -> None:
         """Tell the outside; whoever is not there any more ends us."""
@@ -77,17 +78,19 @@ class Init:
         try:
             posix.chdir(cwd)
             pid = self._start(number, argv, env, size, fds)
+            posix.chdir("/")
+            if fds:
+                posix.close(fds.pop(0))  # so that a command that closes its input is noticed
+            self._attend(pid, number)
+            _, status = posix.waitpid(pid, 0)
+            _end_all()
+            self.say(number, ENDED, status)
         except OSError as error:
             self.say(number, REFUSED, error.errno or _NOT_A_PROGRAM)
-            return
         finally:
+            # Only now: whoever reads the command's output is woken once, by the answer, and not before it.
             for fd in fds:
                 posix.close(fd)
-            posix.chdir("/")
-        self._attend(pid)
-        _, status = posix.waitpid(pid, 0)
-        _end_all()
-        self.say(number, ENDED, status)
 
     def _start(self, number: int, argv: list[bytes], env: dict[bytes, bytes], size: Any, fds: list[int]) -> int:
         if size is None:
@@ -111,22 +114,19 @@ class Init:
             posix.close(master)
         return pid
 
-    def _attend(self, pid: int) -> None:
-        """Wait for the command to end, and pass on the signals that arrive for it."""
+    def _attend(self, pid: int, number: int) -> None:
+        """Wait for the command to end, and pass on the signals that arrive for it and no other."""
         process = posix.pidfd_open(pid)
-        poll = select.poll()
-        poll.register(process, select.POLLIN)
-        poll.register(self._control, select.POLLIN)
+        self._poll.register(process, select.POLLIN)
         while True:
-            ready = [fd for fd, _ in poll.poll()]
-            if process in ready:
+            if any(fd == process for fd, _ in self._poll.poll()):
                 break
             request, _ = self.hear()
-            if request[0] == "signal":
-                number = int(request[1])
-                if number == _KILL:
+            if request[:2] == ["signal", number]:
+                if request[2] == _KILL:
                     break
-                _kill(-pid, number)
+                _kill(-pid, request[2])
+        self._poll.unregister(process)
         posix.close(process)
         _kill(-1, _KILL)
 
@@ -179,9 +179,16 @@ def main(arguments: list[str]) -> None:
         _signal.signal(number, _signal.SIG_DFL)
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
     control, version, count = int(arguments[0]), int(arguments[1]), int(arguments[2])
+    # bubblewrap leaves open what it needed itself, and commands must not inherit any of it.
+    posix.closerange(3, control)
+    posix.closerange(control + 1, 2**20)
     posix.set_inheritable(control, False)
     if version:
-        restrict(version, ["/"], arguments[3 : 3 + count])
+        try:
+            restrict(version, ["/"], arguments[3 : 3 + count])
+        except OSError as error:
+            posix.write(2, f"ringfence-stage: Landlock could not be applied: {error}\n".encode())
+            posix._exit(125)
     Init(control).serve()
 
 

@@ -253,6 +253,8 @@ class Rules:
 class KeptRun:
     """A command with its keeper."""
 
+    complete = False
+
     def __init__(
         self,
         pid: int,

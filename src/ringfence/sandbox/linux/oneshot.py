@@ -72,6 +72,8 @@ class OneShot:
 class OneShotRun:
     """A started command."""
 
+    complete = False
+
     def __init__(self, sandbox: Sandbox, stdin: int | None, stdout: int, stderr: int) -> None:
         self.stdin = stdin
         self.stdout = stdout

@@ -12,6 +12,7 @@ import contextlib
 import fcntl
 import os
 import time
+from functools import lru_cache
 
 from ringfence.errors import SandboxUnavailable
 from ringfence.model.paths import covered
@@ -30,37 +31,73 @@ def remembered(target: str, source: str | None) -> tuple[str, ...]:
     """Return the points of the private directory `source`, as paths below `target`."""
     if source is None:
         return ()
+    try:
+        status = os.stat(source + _SUFFIX)
+    except FileNotFoundError:
+        return ()
+    return _remembered(target, source, (status.st_ino, status.st_mtime_ns, status.st_size))
+
+
+@lru_cache(maxsize=64)
+def _remembered(target: str, source: str, version: tuple[int, ...]) -> tuple[str, ...]:  # noqa: ARG001  # what is cached
     with contextlib.suppress(FileNotFoundError), open(source + _SUFFIX, "rb") as file:
-        return tuple(target + point for point in _split(file.read(_MAX_BYTES)))
+        return tuple(target + point for point in sorted(_split(file.read(_MAX_BYTES))))
     return ()
 
 
-def claim(plan: Plan) -> list[int]:
-    """Hold the points of a plan; the locks are released by closing what is returned.
+class Claim:
+    """The points of a plan, held while a command runs."""
 
-    Raises:
-        SandboxUnavailable: commands run that do not hold them, or a point was added meanwhile.
-    """
-    locks: list[int] = []
-    try:
-        for source, points in _points(plan).items():
-            fd = os.open(source + _SUFFIX, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            locks.append(fd)
-            fcntl.flock(fd, fcntl.LOCK_SH)
-            if not points <= _known(fd):
-                _add(fd, points)
+    def __init__(self, plan: Plan) -> None:
+        """Hold them.
+
+        Raises:
+            SandboxUnavailable: commands run that do not hold them, or a point was added meanwhile.
+        """
+        self._held: list[tuple[int, str, set[str]]] = []
+        try:
+            for source, points in _points(plan).items():
+                fd = os.open(source + _SUFFIX, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                self._held.append((fd, source, points))
+                fcntl.flock(fd, fcntl.LOCK_SH)
+                if not points <= _known(fd):
+                    _add(fd, points)
+            self._check()
+        except BaseException:
+            self.close()
+            raise
+
+    def _check(self) -> None:
+        for fd, source, points in self._held:
             # What lies below a point of ours is out of reach, and need not be held as well.
-            if any(not covered(point, points) for point in _known(fd)):
+            known = _known(fd)
+            if known != points and any(not covered(point, points) for point in known):
                 raise SandboxUnavailable(
                     f"the mounts of {source} changed while the command was prepared",
                     hint="run it again",
                     reason="changed",
                 )
-    except BaseException:
-        for fd in locks:
+
+    def pause(self) -> None:
+        """Let others add points: nothing runs that could move one."""
+        for fd, _, _ in self._held:
+            fcntl.flock(fd, fcntl.LOCK_UN)
+
+    def resume(self) -> bool:
+        """Hold them again; tell whether nobody has added one meanwhile."""
+        try:
+            for fd, _, _ in self._held:
+                fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            self._check()
+        except (BlockingIOError, SandboxUnavailable):
+            return False
+        return True
+
+    def close(self) -> None:
+        """Let go of them."""
+        for fd, _, _ in self._held:
             os.close(fd)
-        raise
-    return locks
+        self._held = []
 
 
 def _points(plan: Plan) -> dict[str, set[str]]:

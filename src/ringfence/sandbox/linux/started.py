@@ -50,7 +50,7 @@ class Sandbox:
         self._status = -1
         self._block = -1
         self._staged: Staged | None = None
-        self._locks: list[int] = []
+        self._claim: points.Claim | None = None
         self._lock = _thread.allocate_lock()
         self._over = False
 
@@ -71,7 +71,7 @@ class Sandbox:
         Raises:
             SandboxUnavailable: a source is gone, a link stands where none may, or other commands are in the way.
         """
-        self._locks = points.claim(self._plan)
+        self._claim = points.Claim(self._plan)
         try:
             with opened(self._plan) as sources:
                 self.group = cgroups.make(self._plan.limits, counted=_counted(self._plan))
@@ -246,6 +246,8 @@ class Sandbox:
 
     def end(self) -> None:
         """Kill it, wait until no process is left, and read the last that bubblewrap said."""
+        if self._over:
+            return
         self.kill()
         if self._init < 0 and self._pid:
             with contextlib.suppress(ProcessLookupError):
@@ -272,25 +274,20 @@ class Sandbox:
             if self._over:
                 return
             self._over = True
-            for fd in (self.monitor, self._init, self._status, self._block, *self._locks):
+            for fd in (self.monitor, self._init, self._status, self._block):
                 if fd >= 0:
                     os.close(fd)
+            if self._claim is not None:
+                self._claim.close()
 
-    def unlock(self) -> None:
-        """Let go of the mount points: nothing runs inside that could move them."""
-        for fd in self._locks:
-            os.close(fd)
-        self._locks = []
+    def pause(self) -> None:
+        """Let others add mount points: no command runs inside that could move one."""
+        if self._claim is not None:
+            self._claim.pause()
 
-    def lock(self) -> bool:
-        """Hold the mount points again; tell whether nobody added one meanwhile."""
-        if self._locks:
-            return True
-        try:
-            self._locks = points.claim(self._plan)
-        except SandboxUnavailable:
-            return False
-        return True
+    def resume(self) -> bool:
+        """Hold the mount points again; tell whether nobody has added one meanwhile."""
+        return self._claim is not None and self._claim.resume()
 
 
 class _Watch:

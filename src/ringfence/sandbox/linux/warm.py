@@ -20,7 +20,7 @@ from ringfence.errors import SandboxUnavailable
 from ringfence.sandbox.backend import Exit, StaleEnclosure
 from ringfence.sandbox.linux import idmap, landlock
 from ringfence.sandbox.linux.init import ENDED, MAX_REQUEST, READY, REFUSED, SAID, STARTED
-from ringfence.sandbox.linux.started import REAP_MS, Sandbox, require_program, wait
+from ringfence.sandbox.linux.started import REAP_MS, Sandbox, wait
 from ringfence.sandbox.spawn import lifted, pipe
 
 TYPE_CHECKING = False
@@ -84,7 +84,7 @@ class Warm:
                 if fd >= 0:
                     os.close(fd)
         self.limits = self._sandbox.limits
-        self._sandbox.unlock()
+        self._sandbox.pause()
 
     def _await_ready(self, words: int) -> None:
         said = self._hear(_START_MS)
@@ -93,11 +93,12 @@ class Warm:
             text = b""
             with contextlib.suppress(OSError):
                 text = os.read(words, 65536)
-            told = text.decode("utf-8", "replace").strip() or "it said nothing"
+            told = text.decode("utf-8", "replace").strip()[-500:] or "it said nothing"
+            by_landlock = told.startswith("ringfence-stage: ")
             raise SandboxUnavailable(
-                f"the first process of the sandbox did not start: {told[-500:]}",
+                f"the first process of the sandbox did not start: {told.removeprefix('ringfence-stage: ')}",
                 hint="see `ringfence status`; warm = false does without it",
-                reason="init",
+                reason="landlock" if by_landlock else "init",
             )
 
     @property
@@ -117,12 +118,10 @@ class Warm:
         """Start a command.
 
         Raises:
-            ProgramNotFound: the program does not exist inside.
             StaleEnclosure: it is gone, or other commands are in its way.
             SandboxUnavailable: it does not give a terminal.
         """
-        require_program(self.plan, launch)
-        if not self._sandbox.lock():
+        if not self._sandbox.resume():
             self._retired = True
             raise StaleEnclosure
         self._numbers += 1
@@ -133,27 +132,25 @@ class Warm:
         return self._run_on_terminal(launch) if launch.terminal else self._run_on_pipes(launch)
 
     def _run_on_pipes(self, launch: Launch) -> WarmRun:
-        with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
-
-            def ends(*, we_read: bool) -> tuple[int, int]:
-                read, write = pipe()
-                (ours if we_read else theirs).callback(os.close, read)
-                (theirs if we_read else ours).callback(os.close, write)
-                return read, write
-
-            stdin_read, stdin_write = ends(we_read=False)
-            stdout_read, stdout_write = ends(we_read=True)
-            stderr_read, stderr_write = ends(we_read=True)
+        fds: list[int] = []
+        try:
+            for _ in range(3):
+                fds += pipe()
+            stdin_read, stdin_write, stdout_read, stdout_write, stderr_read, stderr_write = fds
             standard = (stdin_read, stdout_write, stderr_write)
             if self.plan.drops_root:
                 for fd in standard:
                     # Through /dev/stdout a program opens its pipe once more, by its owner's rights.
                     os.fchown(fd, idmap.UID, idmap.UID)
             self._ask(launch, standard)
-            ours.pop_all()
-        if not launch.stdin:
-            os.close(stdin_write)
-        return WarmRun(self, self._numbers, stdin_write if launch.stdin else None, stdout_read, stderr_read)
+        except BaseException:
+            for fd in fds:
+                os.close(fd)
+            raise
+        for fd in standard if launch.stdin else (*standard, stdin_write):
+            os.close(fd)
+        stdin = stdin_write if launch.stdin else None
+        return WarmRun(self, self._numbers, launch.argv[0], stdin, stdout_read, stderr_read)
 
     def _run_on_terminal(self, launch: Launch) -> WarmRun:
         self._ask(launch, ())
@@ -171,16 +168,16 @@ class Warm:
         os.set_blocking(master, False)
         silent, nobody = pipe()
         os.close(nobody)
-        return WarmRun(self, self._numbers, os.dup(master) if launch.stdin else None, master, silent)
+        return WarmRun(self, self._numbers, launch.argv[0], os.dup(master) if launch.stdin else None, master, silent)
 
     def _ask(self, launch: Launch, fds: tuple[int, ...]) -> None:
         request = marshal.dumps(
             (
                 "run",
                 self._numbers,
-                [os.fsencode(word) for word in launch.argv],
-                os.fsencode(launch.cwd),
-                {os.fsencode(name): os.fsencode(value) for name, value in launch.env.items()},
+                [_encoded(word) for word in launch.argv],
+                _encoded(launch.cwd),
+                {_encoded(name): _encoded(value) for name, value in launch.env.items()},
                 launch.terminal,
             )
         )
@@ -209,11 +206,11 @@ class Warm:
         ancillary = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, packed)] if fds else []
         self._control.sendmsg([data], ancillary, _socket.MSG_NOSIGNAL | _socket.MSG_DONTWAIT)
 
-    def signal(self, number: int) -> None:
-        """Have the running command signalled."""
+    def signal(self, command: int, number: int) -> None:
+        """Have a command signalled, if it still is the one that runs."""
         with self._lock:
             try:
-                self._tell(marshal.dumps(("signal", number)))
+                self._tell(marshal.dumps(("signal", command, number)))
             except OSError:
                 # It takes nothing more: whatever it does, it no longer does what it is for.
                 self._retired = True
@@ -233,18 +230,17 @@ class Warm:
             return None
         return SAID.unpack(data) if len(data) == SAID.size else None
 
-    def ended(self, number: int) -> Exit:
+    def ended(self, number: int, program: str) -> Exit:
         """Return how command `number` ended; a wrong word, or none in time, ends the enclosure."""
         said = self._hear(REAP_MS)
         if said is None or said[0] != number or said[1] not in {ENDED, REFUSED}:
             self._retired = True
             self._sandbox.end()
             return Exit(None, failure="the sandbox's first process is gone", lost=said is not None)
-        self._sandbox.unlock()
+        self._sandbox.pause()
         self._mounts_changed()
         if said[1] == REFUSED:
-            reason = os.strerror(said[2]) if said[2] in errno.errorcode else "it could not be started"
-            return Exit(None, failure=f"the command could not be executed: {reason}")
+            return Exit(None, failure=_refusal(program, said[2]))
         group = self._sandbox.group
         out_of_memory = group is not None and group.out_of_memory_kills() > self._ooms
         code = os.waitstatus_to_exitcode(said[2] & 0xFFFF)
@@ -266,7 +262,11 @@ class Warm:
 class WarmRun:
     """One command in a warm enclosure."""
 
-    def __init__(self, enclosure: Warm, number: int, stdin: int | None, stdout: int, stderr: int) -> None:
+    complete = True
+
+    def __init__(  # noqa: PLR0917  # three descriptors, and whose they are
+        self, enclosure: Warm, number: int, program: str, stdin: int | None, stdout: int, stderr: int
+    ) -> None:
         self.stdin = stdin
         self.stdout = stdout
         self.stderr = stderr
@@ -274,6 +274,7 @@ class WarmRun:
         self.limits = enclosure.limits
         self._enclosure = enclosure
         self._number = number
+        self._program = program
         self._over = False
 
     def kill(self) -> None:
@@ -282,14 +283,13 @@ class WarmRun:
 
     def signal(self, number: int) -> None:
         """Have its process group signalled."""
-        if not self._over:
-            self._enclosure.signal(number)
+        if not self._over and not wait(self.exited, 0):
+            self._enclosure.signal(self._number, number)
 
     def finish(self) -> Exit:
         """Tell how it ended."""
-        if not wait(self.exited, 0):
-            self.kill()
-        ended = self._enclosure.ended(self._number)
+        self.kill()
+        ended = self._enclosure.ended(self._number, self._program)
         self._over = True
         return ended
 
@@ -299,6 +299,18 @@ class WarmRun:
         for fd in (self.stdin, self.stdout, self.stderr):
             if fd is not None:
                 os.close(fd)
+
+
+def _refusal(program: str, number: int) -> str:
+    if number in {errno.ENOENT, errno.ENOTDIR}:
+        return f"there is no program {program} inside, or what it needs to run could not be executed"
+    if number == errno.EACCES:
+        return f"{program} is there but not executable"
+    return f"{program} could not be started: {os.strerror(number) if number in errno.errorcode else 'no reason given'}"
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
 
 
 @lru_cache(maxsize=1)
