@@ -12,7 +12,7 @@ import time
 
 from ringfence import drive
 from ringfence.config.load import defaults, for_workspace, under_ceilings
-from ringfence.errors import Denied, SandboxUnavailable, SessionError
+from ringfence.errors import Denied, SandboxUnavailable, SessionError, UnsupportedPolicy
 from ringfence.ledger.recorder import LoggingRecorder
 from ringfence.model.approval import Answer, Request
 from ringfence.model.capabilities import Capabilities
@@ -134,7 +134,7 @@ class _Core:
                 *points.remembered(TMP, state.scratch),
             ),
             required=config.required if backend.confines else config.require,
-            warm=state.warm and config.warm,
+            warm=(state.warm and config.warm) or command.terminal is not None,
         )
         return Checked(state, config, backend, cwd, wanted, decision, self._plan(backend, request), notes)
 
@@ -173,7 +173,14 @@ class _Core:
                 raise denied(command, decision, layer="policy")
 
             # 5: confine and run
-            enclosure, pump = self._start(checked, command, streams, limited=limited)
+            try:
+                enclosure, pump = self._start(checked, command, streams, limited=limited)
+            except SandboxUnavailable as error:
+                if error.reason != "changed":
+                    raise
+                # Another command has added mount points meanwhile, which are to be held as well.
+                checked = checked.replace(plan=self.check(command).plan)
+                enclosure, pump = self._start(checked, command, streams, limited=limited)
             try:
                 with checked.state.running(pump):
                     yield pump
@@ -206,7 +213,11 @@ class _Core:
                 self._inherited(config), {**config.environment_set, **command.env}, home=self.places.home
             ),
             stdin=streams.stdin is not None,
+            terminal=command.terminal,
         )
+        if command.terminal and not checked.plan.warm:
+            hint = "run it without a terminal, or with bubblewrap and the right to start processes"
+            raise UnsupportedPolicy(checked.backend.name, "a terminal", "it has none to give", hint=hint)
         try:
             enclosure, running = checked.state.leases.start(checked.backend, checked.plan, launch)
         except OSError as error:
@@ -316,10 +327,11 @@ class Fence(_Core):
         """
         return drive.finish(self._way(command, Streams(command.stdin)), self.approver, self.config.approval_wait)
 
-    def stream(self, command: Command) -> drive.Stream:
-        """Start a command whose output is read while it runs."""
-        streams = Streams(command.stdin)
-        return drive.Stream(self._way(command, streams), streams, self.approver, self.config.approval_wait)
+    def stream(self, command: Command, *, feed: int | None = None, limited: bool = True) -> drive.Stream:
+        """Start a command whose output is read while it runs; `feed` is a descriptor to take its input from."""
+        streams = Streams(command.stdin if feed is None else feed)
+        way = self._way(command, streams, limited=limited)
+        return drive.Stream(way, streams, self.approver, self.config.approval_wait)
 
     def relay(self, command: Command, streams: Streams, *, limited: bool) -> Output:
         """Take one command all the way with streams of the caller's, with or without the default timeout."""

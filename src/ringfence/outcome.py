@@ -102,6 +102,8 @@ def output_of(pump: Pump, streams: Streams, checked: Checked, decision: Decision
         raise SandboxUnavailable(msg, hint="see `ringfence status`", reason="landlock")
     if end.lost:
         raise SandboxUnavailable(f"{end.failure}", hint="look for processes that it left", reason="lost")
+    if end.broken and not pump.killed:
+        raise SandboxUnavailable(f"{end.failure}", hint="run it again", reason="gone")
     if end.failure is not None and not pump.killed:
         words = err.data.decode("utf-8", "replace").strip()
         if words.startswith("bwrap: ") and "execvp" not in words:

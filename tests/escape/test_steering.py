@@ -290,7 +290,7 @@ def test_mount_points_are_held_by_commands_that_do_not_need_them(home, workspace
 
 def test_new_mount_points_wait_for_commands_that_do_not_hold_them(home, workspace):
     env = {**os.environ, "PATH": "/usr/bin:/bin"}
-    with Fence(env=env) as plain, Fence() as fence:
+    with Fence(Config(warm=False), env=env) as plain, Fence(Config(warm=False)) as fence:
         first = plain.session("a", workspace)
         second = fence.session("b", workspace)
         with first.stream("echo ready; sleep 0.7; echo done") as stream:

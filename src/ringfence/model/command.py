@@ -12,13 +12,16 @@ if TYPE_CHECKING:
 
 SHELL = ("/bin/bash", "--noprofile", "--norc", "-c")
 
+_MAX_SIZE = 2**16
+
 
 class Command(Value):
     """One command: `argv`, or shell text in `text`; never both.
 
     `capabilities` is what it wants: `None` is the session's baseline, something narrower is taken as
     it is, something wider is a request. `timeout` is in seconds; `None` leaves it to the capabilities
-    and the configuration. `session=None` means the current session.
+    and the configuration. `session=None` means the current session. `terminal` is the number of rows and
+    columns of a pseudo-terminal of its own, on which standard output and error are one.
     """
 
     argv: tuple[str, ...] = ()
@@ -29,6 +32,7 @@ class Command(Value):
     stdin: bytes | None = None
     capabilities: Capabilities | None = None
     timeout: float | None = None
+    terminal: tuple[int, int] | None = None
 
     def _normalise(self) -> None:
         if (self.text is None) == (not self.argv):
@@ -41,6 +45,9 @@ class Command(Value):
         timeout: object = self.timeout
         if timeout is not None and (not isinstance(timeout, (int, float)) or not timeout > 0):
             msg = f"timeout is a number of seconds above zero, not {self.timeout!r}"
+            raise ValueError(msg)
+        if self.terminal is not None and not _is_a_size(self.terminal):
+            msg = f"terminal is the number of rows and columns, such as (24, 80), not {self.terminal!r}"
             raise ValueError(msg)
         strings = [*self.argv, self.text or "", self.cwd or "", *self.env, *self.env.values()]
         if not all(isinstance(s, str) for s in strings):
@@ -74,3 +81,8 @@ class Command(Value):
         import shlex
 
         return shlex.join(self.argv)
+
+
+def _is_a_size(value: object) -> bool:
+    pair = list(value) if isinstance(value, (tuple, list)) else []
+    return [isinstance(n, int) and 0 < n < _MAX_SIZE for n in pair] == [True, True]

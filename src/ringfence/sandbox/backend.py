@@ -74,14 +74,15 @@ class Launch(Value):
 class Exit(Value):
     """How a command ended. `failure` is set when it never started, with the launcher's own words.
 
-    `out_of_memory` says that the kernel killed something of it at its memory ceiling, `lost` that whoever
-    had to end it is gone.
+    `out_of_memory` says that the kernel killed something of it at its memory ceiling. `broken` says that
+    its sandbox ended before it, and `lost` that whoever had to end it is gone, so that it may still run.
     """
 
     code: int | None
     signal: int | None = None
     failure: str | None = None
     out_of_memory: bool = False
+    broken: bool = False
     lost: bool = False
 
 

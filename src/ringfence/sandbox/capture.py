@@ -244,6 +244,8 @@ class Pump:
                 data = os.read(output.source, _CHUNK)
             except BlockingIOError:
                 return
+            except OSError:
+                data = b""  # a terminal whose last user has gone
             if not data:
                 self._end_output(output)
             elif output.outlet is None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing import Protocol, Self
 
     from ringfence.drive import AsyncStream, Stream
+    from ringfence.jobs import Job
     from ringfence.model.capabilities import Capabilities
     from ringfence.model.output import Output
     from ringfence.session.sessions import Sessions, SessionState
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
         def execute(self, command: Command) -> Output:
             """Run one command."""
 
-        def stream(self, command: Command) -> Stream:
+        def stream(self, command: Command, *, feed: int | None = None, limited: bool = True) -> Stream:
             """Start one command."""
 
     class AsyncExecutor(Protocol):
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
 
         def stream(self, command: Command) -> AsyncStream:
             """Start one command."""
+
+
+_MOST_UNREAD = 2**20
 
 
 class _Handle:
@@ -94,6 +98,7 @@ class _Handle:
         stdin: bytes | str | None,
         capabilities: Capabilities | None,
         timeout: float | None,
+        terminal: tuple[int, int] | None = None,
     ) -> Command:
         if self._closed or self._state.closed:
             msg = f"the session {self.id} is closed"
@@ -106,6 +111,7 @@ class _Handle:
             stdin=stdin.encode() if isinstance(stdin, str) else stdin,
             capabilities=capabilities,
             timeout=timeout,
+            terminal=terminal,
         )
 
 
@@ -115,6 +121,7 @@ class Session(_Handle):
     def __init__(self, state: SessionState, fence: Executor) -> None:
         super().__init__(state, fence.sessions)
         self._fence = fence
+        self._jobs: list[Job] = []
 
     def __enter__(self) -> Self:
         self._enter()
@@ -133,6 +140,7 @@ class Session(_Handle):
         stdin: bytes | str | None = None,
         capabilities: Capabilities | None = None,
         timeout: float | None = None,
+        terminal: tuple[int, int] | None = None,
     ) -> Output:
         """Run a command to its end; a string is shell text, a list is a program and its arguments.
 
@@ -141,8 +149,47 @@ class Session(_Handle):
             SandboxUnavailable: it could not be confined.
         """
         return self._fence.execute(
-            self._command(command, cwd=cwd, env=env, stdin=stdin, capabilities=capabilities, timeout=timeout)
+            self._command(
+                command, cwd=cwd, env=env, stdin=stdin, capabilities=capabilities, timeout=timeout, terminal=terminal
+            )
         )
+
+    def start(
+        self,
+        command: str | Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        capabilities: Capabilities | None = None,
+        terminal: tuple[int, int] | None = None,
+    ) -> Job:
+        """Start a command in the background; it has no timeout, and ends with the session at the latest.
+
+        Raises:
+            Denied: it was refused.
+            SandboxUnavailable: it could not be confined.
+        """
+        import os
+
+        from ringfence.jobs import Job
+
+        asked = self._command(
+            command, cwd=cwd, env=env, stdin=None, capabilities=capabilities, timeout=None, terminal=terminal
+        )
+        feed, stdin = os.pipe()
+        try:
+            job = Job(str(asked), self._fence.stream(asked, feed=feed, limited=False), (feed, stdin), _MOST_UNREAD)
+        except BaseException:
+            os.close(feed)
+            os.close(stdin)
+            raise
+        self._jobs = [*self.jobs, job]
+        return job
+
+    @property
+    def jobs(self) -> list[Job]:
+        """The jobs that still run."""
+        return [job for job in self._jobs if job.running]
 
     def stream(
         self,
@@ -153,10 +200,13 @@ class Session(_Handle):
         stdin: bytes | str | None = None,
         capabilities: Capabilities | None = None,
         timeout: float | None = None,
+        terminal: tuple[int, int] | None = None,
     ) -> Stream:
         """Run a command and read its output meanwhile: `with s.stream(…) as run: for chunk in run`."""
         return self._fence.stream(
-            self._command(command, cwd=cwd, env=env, stdin=stdin, capabilities=capabilities, timeout=timeout)
+            self._command(
+                command, cwd=cwd, env=env, stdin=stdin, capabilities=capabilities, timeout=timeout, terminal=terminal
+            )
         )
 
     def close(self) -> None:
@@ -188,10 +238,13 @@ class AsyncSession(_Handle):
         stdin: bytes | str | None = None,
         capabilities: Capabilities | None = None,
         timeout: float | None = None,
+        terminal: tuple[int, int] | None = None,
     ) -> Output:
         """Run a command to its end; see `Session.run`. Cancelling kills its whole tree."""
         return await self._fence.execute(
-            self._command(command, cwd=cwd, env=env, stdin=stdin, capabilities=capabilities, timeout=timeout)
+            self._command(
+                command, cwd=cwd, env=env, stdin=stdin, capabilities=capabilities, timeout=timeout, terminal=terminal
+            )
         )
 
     def stream(
@@ -203,10 +256,13 @@ class AsyncSession(_Handle):
         stdin: bytes | str | None = None,
         capabilities: Capabilities | None = None,
         timeout: float | None = None,
+        terminal: tuple[int, int] | None = None,
     ) -> AsyncStream:
         """Run a command and read its output meanwhile: `async with s.stream(…) as run: async for …`."""
         return self._fence.stream(
-            self._command(command, cwd=cwd, env=env, stdin=stdin, capabilities=capabilities, timeout=timeout)
+            self._command(
+                command, cwd=cwd, env=env, stdin=stdin, capabilities=capabilities, timeout=timeout, terminal=terminal
+            )
         )
 
     async def close(self) -> None:

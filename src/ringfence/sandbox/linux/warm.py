@@ -46,6 +46,7 @@ class Warm:
         self.limits: Mapping[str, str] = {}
         self._sandbox = Sandbox(plan, bwrap)
         self._table = -1
+        self._places: dict[str, tuple[int, int, int]] = {}
         self._numbers = 0
         self._retired = False
         self._ooms = 0
@@ -84,6 +85,10 @@ class Warm:
                 if fd >= 0:
                     os.close(fd)
         self.limits = self._sandbox.limits
+        for mount in self.plan.mounts:
+            if mount.kind == "bind" and mount.writable and not mount.within:
+                found = os.lstat(mount.source)
+                self._places[mount.source] = (found.st_dev, found.st_ino, 0 if mount.is_real else 0o700)
         self._sandbox.pause()
 
     def _await_ready(self, words: int) -> None:
@@ -103,8 +108,24 @@ class Warm:
 
     @property
     def reusable(self) -> bool:
-        """Whether another command may run in it: it lives, and its mounts are what they were."""
-        return not self._retired and self._sandbox.is_alive and not self._mounts_changed()
+        """Whether another command may run in it: it lives, and shows what it showed."""
+        return not self._retired and self._sandbox.is_alive and not self._mounts_changed() and self._is_in_place()
+
+    def _is_in_place(self) -> bool:
+        """Tell whether what commands write to still lies where the plan says, and is open to them.
+
+        A mount goes on showing a directory that somebody has moved away.
+        """
+        for path, (device, number, mode) in self._places.items():
+            try:
+                found = os.lstat(path)
+            except OSError:
+                return False
+            if (found.st_dev, found.st_ino) != (device, number):
+                return False
+            if mode and found.st_mode & 0o777 != mode:
+                os.chmod(path, mode)  # a command has closed its own home or /tmp
+        return True
 
     def _mounts_changed(self) -> bool:
         """Ask the kernel; the host may have replaced a file that something was mounted on."""
@@ -210,7 +231,7 @@ class Warm:
         """Have a command signalled, if it still is the one that runs."""
         with self._lock:
             try:
-                self._tell(marshal.dumps(("signal", command, number)))
+                self._tell(marshal.dumps(("signal", command, int(number))))
             except OSError:
                 # It takes nothing more: whatever it does, it no longer does what it is for.
                 self._retired = True
@@ -236,7 +257,7 @@ class Warm:
         if said is None or said[0] != number or said[1] not in {ENDED, REFUSED}:
             self._retired = True
             self._sandbox.end()
-            return Exit(None, failure="the sandbox's first process is gone", lost=said is not None)
+            return Exit(None, failure="the sandbox ended before its command did", broken=True)
         self._sandbox.pause()
         self._mounts_changed()
         if said[1] == REFUSED:
