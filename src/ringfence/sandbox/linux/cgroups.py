@@ -91,8 +91,11 @@ class Group:
                     os.rmdir(path)
                 except OSError:
                     time.sleep(0.01)
+            if os.path.isdir(path):
+                _left.add(path)  # somebody has not waited for a child of ours yet; tried again by the next command
 
 
+_left: set[str] = set()
 _TABLE, _OWN = "/proc/self/mountinfo", "/proc/self/cgroup"
 
 
@@ -198,7 +201,12 @@ def _delegated(base: str) -> list[str]:
 
 
 def _sweep(base: str) -> None:
-    """Remove the groups of processes that were killed before they could."""
+    """Remove the groups of processes that were killed before they could, and our own that did not go."""
+    for path in list(_left):
+        with contextlib.suppress(OSError):
+            os.rmdir(path)
+        if not os.path.isdir(path):
+            _left.discard(path)
     with contextlib.suppress(OSError):
         for entry in os.listdir(base):
             owner = entry.removeprefix(_PREFIX).partition("-")[0]
