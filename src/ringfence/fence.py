@@ -95,6 +95,12 @@ class _Core:
             Denied: its working directory is not in the workspace.
             RingfenceError: the session, the configuration or the backend cannot be used.
         """
+        try:
+            return self._check(command)
+        except OSError as error:
+            raise _not_started(error) from error
+
+    def _check(self, command: Command) -> Checked:
         # 1: resolve
         state = self.sessions.get(require(command.session))
         config = self.config_for(state.workspace)
@@ -221,8 +227,7 @@ class _Core:
         try:
             enclosure, running = checked.state.leases.start(checked.backend, checked.plan, launch)
         except OSError as error:
-            msg = f"the command could not be started: {error.strerror or error}"
-            raise SandboxUnavailable(msg, hint="see `ringfence status`", reason="failed") from error
+            raise _not_started(error) from error
         try:
             return enclosure, Pump(running, streams, timeout_of(command, checked.wanted, config, limited=limited))
         except BaseException:
@@ -298,6 +303,11 @@ class _Core:
     def _record(self, event: Event, command: Command, details: Mapping[str, object]) -> None:
         session = command.session or current_session() or ""
         self._recorder.record(Record(event, time.time(), session, command, details))
+
+
+def _not_started(error: OSError) -> SandboxUnavailable:
+    msg = f"the command could not be started: {error.strerror or error}"
+    return SandboxUnavailable(msg, hint="see `ringfence status`", reason="failed")
 
 
 class Fence(_Core):
