@@ -248,7 +248,7 @@ def test_spawn_off_is_kept_by_the_kernel(session):
     ]
     assert session.run(thread, capabilities=session.capabilities).stdout == "thread\n"
     real = os.path.realpath(sys.executable)
-    if session.run(["test", "-x", real]).ok:
+    if session.run(["test", "-x", real], capabilities=caps).ok:
         assert session.run([real, *thread[1:]], capabilities=caps).stdout == "thread\n"
 
 
