@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import as_user
 from ringfence import Fence
 from ringfence.testing import ListRecorder
 
@@ -22,6 +23,16 @@ def pytest_collection_modifyitems(config, items):
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
+
+
+def pytest_collection_finish(session):
+    """Begin the other user's run now: there is more than one core, and it takes as long as this one."""
+    if not session.config.option.collectonly and any(item.name == as_user.TEST for item in session.items):
+        as_user.start()
+
+
+def pytest_unconfigure(config):
+    as_user.clean()
 
 
 @pytest.fixture(autouse=True)

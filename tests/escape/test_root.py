@@ -49,9 +49,12 @@ def test_device_nodes_of_the_host(workspace, arm):
 
 def test_what_the_host_sees_is_an_unprivileged_user(workspace, arm):
     with Fence() as fence, fence.session(workspace=workspace) as session:
-        with session.stream("echo ready; sleep 30") as stream:
+        seconds = f"30.{os.getpid()}"
+        with session.stream(f"echo ready; sleep {seconds}") as stream:
             next(iter(stream))
-            found = subprocess.run(["pgrep", "-f", "^sleep 30$"], capture_output=True, text=True, check=False).stdout
+            found = subprocess.run(
+                ["pgrep", "-f", f"^sleep {seconds}$"], capture_output=True, text=True, check=False
+            ).stdout
             owners = {os.stat(f"/proc/{pid}").st_uid for pid in found.split()}
     assert owners == ({0} if arm == "control" else {idmap.UID})
 
