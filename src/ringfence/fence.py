@@ -127,17 +127,19 @@ class _Core:
         if cwd is None:
             reason = Reason("cwd", cwd_problem(command.cwd, state.workspace))
             raise denied(command, decision.with_verdict("deny", reason), layer="capability")
+        # A directory on the host's disk has no ceiling; one in memory has, and lasts as long as its enclosure.
+        scratch = None if wanted.limits.scratch_mb and backend.mounts else state.scratch
         request = PlanRequest(
             workspace=state.workspace,
             capabilities=wanted,
             survey=self._lookout.look(
-                wanted, workspace=state.workspace, hidden=config.hidden, private=(state.private_home, state.scratch)
+                wanted, workspace=state.workspace, hidden=config.hidden, private=(state.private_home, scratch)
             ),
             private_home=state.private_home,
-            scratch=state.scratch,
+            scratch=scratch,
             held=(
                 *points.remembered(self.places.home, state.private_home),
-                *points.remembered(TMP, state.scratch),
+                *points.remembered(TMP, scratch),
             ),
             required=config.required if backend.confines else config.require,
             warm=(state.warm and config.warm) or command.terminal is not None,

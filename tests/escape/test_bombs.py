@@ -178,6 +178,16 @@ def test_a_single_commands_tmp_has_a_ceiling(workspace):
     assert out.stdout == ""
 
 
+def test_a_sessions_tmp_has_a_ceiling_where_one_is_asked_for(workspace):
+    text = "head -c 50000000 /dev/zero > /tmp/big && echo written"
+    with Fence(Config(backend="bubblewrap")) as fence, fence.session(workspace=workspace) as session:
+        assert session.run(text).stdout == "written\n"
+        small = limited(session, scratch_mb=10)
+        assert "No space left" in session.run(text, capabilities=small).stderr
+        session.run("rm /tmp/big; echo kept > /tmp/file", capabilities=small).check()
+        assert session.run("cat /tmp/file", capabilities=small).stdout == "kept\n"
+
+
 def test_shared_memory_has_a_ceiling_of_its_own(workspace):
     with Fence(Config(backend="bubblewrap")) as fence, fence.session(workspace=workspace) as session:
         out = session.run("head -c 1200000000 /dev/zero > /dev/shm/big")

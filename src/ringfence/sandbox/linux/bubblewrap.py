@@ -178,7 +178,7 @@ class Bubblewrap:
 def _guarantees(*, acts_as_root: bool, landlock_on: bool = False) -> Guarantees:
     kept = ["writes", "credentials", "network", "kill", "home", "tmp", "loopback", "mounts-checked"]
     kept += ["hidden", "metadata", "processes"]
-    kept += ["limit-memory", "limit-open-files", "limit-cpu", "limit-file-size"]
+    kept += ["limit-memory", "limit-open-files", "limit-cpu", "limit-file-size", "limit-scratch"]
     missing = list(_MISSING)
     if landlock_on:
         kept.append("landlock")
@@ -200,7 +200,6 @@ def _guarantees(*, acts_as_root: bool, landlock_on: bool = False) -> Guarantees:
         kept.append("limit-tasks")
     else:
         missing.append(Missing("limit-tasks", "the kernel does not count root's processes"))
-    missing.append(Missing("limit-scratch", "only the /tmp of a single command has a ceiling, not a session's"))
     return Guarantees(tuple(kept), tuple(missing))
 
 
