@@ -59,6 +59,14 @@ def result() -> tuple[int, str]:
     return run.wait(), (base / "printed").read_text(errors="replace")
 
 
+def other_children() -> list[int]:
+    """Return the children of this process besides that run; those that have ended and were not waited for too."""
+    found: list[int] = []
+    for task in os.listdir("/proc/self/task"):
+        found += map(int, Path(f"/proc/self/task/{task}/children").read_text().split())
+    return [pid for pid in found if pid not in {run.pid for run, _ in _running}]
+
+
 def clean() -> None:
     """End it if it still runs, and remove what was copied."""
     while _running:

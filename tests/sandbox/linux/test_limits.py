@@ -83,7 +83,7 @@ def test_no_group_is_left_behind(fence, workspace):
         session.run("true", capabilities=limited(session, memory_mb=200, tasks=50))
         session.run("sleep 9", capabilities=limited(session, memory_mb=200, tasks=50), timeout=0.2)
     for controller in found.values():
-        assert [n for n in os.listdir(controller.base) if n.startswith("ringfence-")] == []
+        assert [n for n in os.listdir(controller.base) if n.startswith(f"ringfence-{os.getpid()}-")] == []
 
 
 @pytest.mark.as_root
@@ -121,4 +121,4 @@ def test_absurd_ceilings_leave_no_group(fence, workspace):
     with fence.session(workspace=workspace) as session:
         assert session.run("echo hi", capabilities=limited(session, tasks=2**40, memory_mb=2**40)).stdout == "hi\n"
     for controller in found.values():
-        assert [n for n in os.listdir(controller.base) if n.startswith("ringfence-")] == []
+        assert [n for n in os.listdir(controller.base) if n.startswith(f"ringfence-{os.getpid()}-")] == []
