@@ -18,6 +18,13 @@ from ringfence.sandbox.linux.openat import make_beneath, open_beneath, open_exac
 from ringfence.sandbox.plan import Mount
 
 
+@pytest.fixture
+def fence(recorder):
+    """Starts a sandbox for each command: what a test changes about that holds for its next one."""
+    with Fence(Config(warm=False), recorder=recorder) as fence:
+        yield fence
+
+
 def test_the_arguments_follow_from_the_plan(fence, session):
     plan = fence.check(Command.of("true", session=session.id)).plan
     args = arguments(plan, {m.target: 100 + i for i, m in enumerate(plan.mounts)}, cwd="/x", env={"A": "b c"})

@@ -66,8 +66,8 @@ def test_the_probe_really_tries_and_is_kept(monkeypatch):
 
 @pytest.fixture
 def session(workspace):
-    """Bubblewrap or nothing: the other backend would step in."""
-    with Fence(Config(backend="bubblewrap")) as fence, fence.session(workspace=workspace) as session:
+    """Bubblewrap or nothing: the other backend would step in, and so would an enclosure that is open already."""
+    with Fence(Config(backend="bubblewrap", warm=False)) as fence, fence.session(workspace=workspace) as session:
         yield session
 
 
