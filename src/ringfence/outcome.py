@@ -129,15 +129,14 @@ def output_of(pump: Pump, streams: Streams, checked: Checked, decision: Decision
             limits=pump.running.limits,
             missing=checked.plan.missing,
         ),
-        denials=_denials(checked, err, end),
+        denials=_denials(checked, err, end, pump.running.limits.get("memory", "")),
         notes=notes,
     )
 
 
-def _denials(checked: Checked, err: Captured, end: Exit) -> tuple[Denial, ...]:
+def _denials(checked: Checked, err: Captured, end: Exit, most: str) -> tuple[Denial, ...]:
     observed: tuple[Denial, ...] = ()
     if end.out_of_memory:
-        most = f"{checked.plan.limits.memory_mb} MiB"
         observed = (Denial("limits", "memory", most, rule="memory", hint="use less, or ask for more: --memory MB"),)
     if not end.code or not checked.backend.confines or not (err.head or err.tail):
         return observed

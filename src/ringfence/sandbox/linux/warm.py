@@ -175,16 +175,17 @@ class Warm:
 
     def _run_on_terminal(self, launch: Launch) -> WarmRun:
         self._ask(launch, ())
+        retired, self._retired = self._retired, True  # until it has answered as it should
         wait(self._control.fileno(), _START_MS)
         data, ancillary, _, _ = self._control.recvmsg(SAID.size + 1, _socket.CMSG_SPACE(4), _FLAGS)
         fds = [int.from_bytes(packed[:4], sys.byteorder) for _, _, packed in ancillary]
         if len(data) != SAID.size or SAID.unpack(data)[:2] != (self._numbers, STARTED) or len(fds) != 1:
             for fd in fds:
                 os.close(fd)
-            self._retired = True
             raise SandboxUnavailable(
                 "the sandbox gives no terminal", hint="run it without one, or try again", reason="terminal"
             )
+        self._retired = retired
         master = lifted(fds[0])
         os.set_blocking(master, False)
         silent, nobody = pipe()
